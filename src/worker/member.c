@@ -1,0 +1,474 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Joining a job, and keeping up the links to its servers.
+ *
+ * A new life joins shard 0 first, which fences the rank's old life and chooses the incarnation; the other
+ * shards fence it too before they admit the new one. So when worker_join() returns, nothing of the old life
+ * can land anywhere.
+ *
+ * A lost server is reached again by the next call on the worker: the same incarnation connects again, to
+ * the same arena, and goes on. A server that comes back with another arena has lost what the worker relies
+ * on, which is an error.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "worker/worker_private.h"
+
+#define RETRY_NS  (5 * NS_PER_MS)
+#define REPAIR_NS (500 * NS_PER_MS) /* for a server that is there again to answer */
+
+static int link_read_header(struct ramps_worker *worker, uint32_t shard, struct core_header *header)
+{
+	struct worker_link *link = worker_link(worker, shard);
+	int ret = worker_read(worker, shard, CORE_PUBLISHED, 0, header, sizeof(*header));
+
+	if (ret)
+		return ret;
+	link->peer.workers = worker->member->workers;
+	link->peer.on_death = header->on_death;
+	link->peer.states_offset = header->states_offset;
+	return 0;
+}
+
+/* Connects. At a first join a server that is not there yet is asked again until the deadline. */
+static int link_reach(struct ramps_worker *worker, struct worker_link *link, uint32_t how,
+		      uint64_t deadline_ns)
+{
+	struct fabric_endpoint *ep;
+	int ret;
+
+	for (;;) {
+		uint64_t now = fabric_now(worker->fabric);
+
+		ret = fabric_connect(worker->fabric, link->address, deadline_ns, &ep);
+		if (ret != -ECONNREFUSED || how != CORE_JOIN_NEW || now >= deadline_ns)
+			break;
+		fabric_sleep(worker->fabric, now + RETRY_NS);
+	}
+	if (ret) {
+		base_error_peer(link->address);
+		return ret;
+	}
+	if (link->ep)
+		fabric_endpoint_close(link->ep);
+	link->ep = ep;
+	link->broken = false;
+	link->peer = (struct sync_peer){
+		.fabric = worker->fabric,
+		.ep = ep,
+		.interrupt = &worker->interrupt,
+	};
+	return 0;
+}
+
+static int link_join(struct ramps_worker *worker, uint32_t shard, uint32_t how, uint64_t deadline_ns)
+{
+	struct worker_member *member = worker->member;
+	struct worker_link *link = worker_link(worker, shard);
+	struct core_request request = {
+		.kind = CORE_JOIN,
+		.version = CORE_VERSION,
+		.layout_hash = core_layout_hash(),
+		.rank = member->rank,
+		.workers = member->workers,
+		.shard = shard,
+		.shards = member->shards,
+		.how = how,
+		.incarnation = member->incarnation,
+		.arena_id = link->header.arena_id,
+	};
+	struct core_reply reply;
+	int ret;
+
+	memcpy(request.job, member->job, sizeof(request.job));
+	for (;;) {
+		ret = worker_call(worker, shard, &request, &reply, deadline_ns);
+		if (ret != -EAGAIN || fabric_now(worker->fabric) >= deadline_ns)
+			break;
+		fabric_sleep(worker->fabric, fabric_now(worker->fabric) + RETRY_NS);
+	}
+	if (!ret)
+		member->incarnation = reply.incarnation;
+	return ret == -EAGAIN ? -ETIMEDOUT : ret;
+}
+
+int worker_link_connect(struct ramps_worker *worker, uint32_t shard, uint32_t how, uint64_t deadline_ns)
+{
+	struct worker_link *link = worker_link(worker, shard);
+	int ret;
+
+	ret = link_reach(worker, link, how, deadline_ns);
+	if (!ret)
+		ret = link_join(worker, shard, how, deadline_ns);
+	if (!ret)
+		ret = link_read_header(worker, shard, &link->header);
+	return ret;
+}
+
+/* Where this rank's ring stands: what an earlier life has committed stays. */
+static int ring_begin(struct ramps_worker *worker, uint32_t shard)
+{
+	const struct core_header *header = &worker_link(worker, shard)->header;
+	struct worker_ring *ring = &worker->member->rings[shard];
+	uint32_t rank = worker->member->rank;
+	int ret;
+
+	ret = worker_read(worker, shard, CORE_WORDS,
+			  header->rank_words_offset + rank * sizeof(struct core_rank_words) +
+				  offsetof(struct core_rank_words, tail),
+			  &ring->tail, sizeof(ring->tail));
+	if (!ret)
+		ret = worker_read(worker, shard, CORE_PUBLISHED,
+				  header->ranks_offset + rank * sizeof(struct core_rank) +
+					  offsetof(struct core_rank, head),
+				  &ring->head, sizeof(ring->head));
+	/* Which of these carry synchronous pushes is not known. */
+	ring->sync_tail = ring->tail;
+	return ret;
+}
+
+int worker_lost(struct ramps_worker *worker, uint32_t shard)
+{
+	struct worker_link *link = worker_link(worker, shard);
+
+	link->broken = true;
+	worker->any_broken = true;
+	base_fail(-ENOTCONN, "server %s is gone; when it is started again the next call goes on with it",
+		  link->address);
+	base_error_peer(link->address);
+	return -ENOTCONN;
+}
+
+int worker_links_repair(struct ramps_worker *worker)
+{
+	for (uint32_t shard = 0; shard < worker->member->shards; shard++) {
+		struct worker_link *link = worker_link(worker, shard);
+		uint64_t now = fabric_now(worker->fabric);
+		int ret;
+
+		if (!link->broken)
+			continue;
+		ret = worker_link_connect(worker, shard, CORE_JOIN_AGAIN, now + REPAIR_NS);
+		if (ret == -ECONNREFUSED || ret == -ETIMEDOUT)
+			ret = worker_lost(worker, shard);
+		if (ret) {
+			link->broken = true;
+			return ret;
+		}
+	}
+	worker->any_broken = false;
+	return 0;
+}
+
+void worker_child_add(struct ramps_worker *worker, struct worker_child *child)
+{
+	child->worker = worker;
+	child->next = worker->children;
+	child->back = &worker->children;
+	if (child->next)
+		child->next->back = &child->next;
+	worker->children = child;
+}
+
+void worker_child_remove(struct worker_child *child)
+{
+	if (!child->worker)
+		return;
+	*child->back = child->next;
+	if (child->next)
+		child->next->back = child->back;
+	child->worker = NULL;
+}
+
+static void member_release(struct worker_member *member)
+{
+	if (__atomic_sub_fetch(&member->refs, 1, __ATOMIC_ACQ_REL))
+		return;
+	if (member->server)
+		member->stop_server(member->server);
+	while (member->steps) {
+		struct worker_steps *next = member->steps->next;
+
+		free(member->steps);
+		member->steps = next;
+	}
+	while (member->objects) {
+		struct worker_object *object = member->objects;
+
+		member->objects = object->next;
+		if (object->kind == CORE_BARRIER)
+			sync_barrier_close(object->barrier);
+		else
+			sync_clock_close(object->clock);
+		free(object);
+	}
+	pthread_mutex_destroy(&member->lock);
+	free(member);
+}
+
+static size_t request_bytes(const struct worker_member *member)
+{
+	return (sizeof(struct worker_request) + 8ull * member->shards + 15) & ~15ull;
+}
+
+static int worker_requests_make(struct ramps_worker *worker)
+{
+	size_t each = request_bytes(worker->member);
+	char *at = calloc(RAMPS_SUBMIT_MAX + 1, each);
+
+	if (!at)
+		return -ENOMEM;
+	worker->requests = (struct worker_request *)at;
+	worker->blocking = (struct worker_request *)(at + RAMPS_SUBMIT_MAX * each);
+	for (uint32_t i = 0; i < RAMPS_SUBMIT_MAX; i++) {
+		struct worker_request *request = (struct worker_request *)(at + i * each);
+
+		request->next = worker->free;
+		worker->free = request;
+	}
+	worker->last = &worker->first;
+	return 0;
+}
+
+static void worker_free(struct ramps_worker *worker)
+{
+	free(worker->requests);
+	if (worker->alive)
+		munmap((void *)worker->alive, CORE_PAGE_BYTES);
+	free(worker);
+}
+
+/* A worker without links; takes a reference on the member. */
+static int worker_make(struct fabric *fabric, struct worker_member *member, struct ramps_worker **worker)
+{
+	size_t bytes = sizeof(struct ramps_worker) + member->shards * sizeof(struct worker_link);
+	struct ramps_worker *made = aligned_alloc(64, core_round_up(bytes, 64));
+	uint64_t *alive;
+	int ret = -ENOMEM;
+
+	if (!made)
+		return ret;
+	memset(made, 0, bytes);
+	made->fabric = fabric;
+	made->member = member;
+	alive = mmap(NULL, CORE_PAGE_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (alive == MAP_FAILED)
+		goto fail;
+	madvise(alive, CORE_PAGE_BYTES, MADV_WIPEONFORK);
+	*alive = 1;
+	made->alive = alive;
+	ret = worker_requests_make(made);
+	if (ret)
+		goto fail;
+	__atomic_add_fetch(&member->refs, 1, __ATOMIC_ACQ_REL);
+	*worker = made;
+	return 0;
+fail:
+	worker_free(made);
+	return ret;
+}
+
+static void worker_unlink(struct ramps_worker *worker)
+{
+	for (uint32_t shard = worker->member->shards; shard-- > 0;)
+		if (worker->links[shard].ep)
+			fabric_endpoint_close(worker->links[shard].ep);
+}
+
+int worker_join(struct fabric *fabric, const struct worker_join_options *options,
+		struct ramps_worker **worker)
+{
+	struct worker_member *member = calloc(1, sizeof(*member));
+	struct ramps_worker *made = NULL;
+	uint64_t deadline_ns;
+	int ret = -ENOMEM;
+
+	if (!member)
+		return ret;
+	member->refs = 1;
+	pthread_mutex_init(&member->lock, NULL);
+	member->rank = options->rank;
+	member->workers = options->workers;
+	member->shards = options->servers;
+	memcpy(member->job, options->job, strlen(options->job) + 1);
+	ret = worker_make(fabric, member, &made);
+	if (ret)
+		goto out;
+	deadline_ns = worker_deadline(made, options->timeout_ms);
+	for (uint32_t shard = 0; shard < member->shards && !ret; shard++) {
+		strncpy(made->links[shard].address, options->addresses[shard],
+			sizeof(made->links[shard].address) - 1);
+		ret = worker_link_connect(made, shard, CORE_JOIN_NEW, deadline_ns);
+		if (!ret)
+			ret = ring_begin(made, shard);
+	}
+	if (ret) {
+		worker_unlink(made);
+		worker_free(made);
+		member->refs--;
+		goto out;
+	}
+	*worker = made;
+out:
+	member_release(member);
+	return ret;
+}
+
+/* Looks whether the servers are there, and connects again where one was lost. */
+static int worker_links_check(struct ramps_worker *worker)
+{
+	for (uint32_t shard = 0; shard < worker->member->shards; shard++)
+		if (fabric_check(worker_link(worker, shard)->ep))
+			worker_lost(worker, shard);
+	return worker->any_broken ? worker_links_repair(worker) : 0;
+}
+
+int worker_clone(struct ramps_worker *worker, struct fabric *fabric, struct ramps_worker **clone)
+{
+	struct worker_member *member = worker->member;
+	uint64_t deadline_ns = worker_deadline(worker, 10000);
+	struct ramps_worker *made;
+	int ret;
+
+	/* with the clone's connection alone, closing it would be the rank's death */
+	ret = worker_links_check(worker);
+	if (!ret)
+		ret = worker_make(fabric, member, &made);
+	if (ret)
+		return ret;
+	for (uint32_t shard = 0; shard < member->shards && !ret; shard++) {
+		memcpy(made->links[shard].address, worker->links[shard].address,
+		       sizeof(made->links[shard].address));
+		made->links[shard].header = worker->links[shard].header;
+		ret = worker_link_connect(made, shard, CORE_JOIN_AGAIN, deadline_ns);
+	}
+	if (ret) {
+		worker_unlink(made);
+		worker_free(made);
+		member_release(member);
+		return ret;
+	}
+	*clone = made;
+	return 0;
+}
+
+void worker_close(struct ramps_worker *worker)
+{
+	struct worker_member *member = worker->member;
+
+	if (*worker->alive && !worker->any_broken)
+		worker_land(worker);
+	while (worker->children)
+		worker_child_remove(worker->children);
+	worker_unlink(worker);
+	fabric_close(worker->fabric);
+	worker_free(worker);
+	member_release(member);
+}
+
+void worker_own_server(struct ramps_worker *worker, struct ramps_server *server,
+		       void (*stop)(struct ramps_server *))
+{
+	worker->member->server = server;
+	worker->member->stop_server = stop;
+}
+
+const char *worker_address(const struct ramps_worker *worker)
+{
+	return worker->links[0].address;
+}
+
+int worker_enter(struct ramps_worker *worker)
+{
+	int ret = 0;
+
+	if (!worker)
+		return base_fail(-ENOTCONN, "the worker is closed");
+	if (!*worker->alive)
+		return base_fail(-ENOTCONN, "this process was forked from the worker's: join anew here");
+	if (__atomic_load_n(&worker->inside, __ATOMIC_RELAXED))
+		return base_fail(-EBUSY, "another thread is in a call on this worker: "
+					 "give each thread its own by ramps_worker_clone()");
+	__atomic_store_n(&worker->inside, 1, __ATOMIC_RELAXED);
+	if (__builtin_expect(worker->any_broken, 0))
+		ret = worker_links_repair(worker);
+	if (ret)
+		worker_exit(worker);
+	return ret;
+}
+
+void worker_exit(struct ramps_worker *worker)
+{
+	__atomic_store_n(&worker->inside, 0, __ATOMIC_RELAXED);
+}
+
+int worker_info(struct ramps_worker *worker, struct ramps_worker_info *info)
+{
+	const struct worker_member *member = worker->member;
+	uint32_t live = 0;
+
+	for (uint32_t rank = 0; rank < member->workers; rank++) {
+		uint64_t state;
+		int ret = worker_read(worker, 0, CORE_PUBLISHED,
+				      worker->links[0].header.states_offset + 8ull * rank, &state,
+				      sizeof(state));
+
+		if (ret)
+			return ret;
+		live += core_state_of(state) == CORE_LIVE;
+	}
+	*info = (struct ramps_worker_info){
+		.size = info->size,
+		.rank = member->rank,
+		.workers = member->workers,
+		.servers = member->shards,
+		.incarnation = member->incarnation,
+		.live = live,
+		.job = member->job,
+	};
+	return 0;
+}
+
+void worker_interrupt(struct ramps_worker *worker)
+{
+	__atomic_store_n(&worker->interrupt, 1, __ATOMIC_RELAXED);
+}
+
+/* Counts this rank's additions to shared words where people and recovery look for them. */
+int worker_land(struct ramps_worker *worker)
+{
+	for (uint32_t shard = 0; shard < worker->member->shards; shard++) {
+		struct worker_link *link = worker_link(worker, shard);
+		int ret;
+
+		if (!link->unlanded)
+			continue;
+		ret = worker_add(worker, shard,
+				 link->header.rank_words_offset +
+					 worker->member->rank * sizeof(struct core_rank_words) +
+					 offsetof(struct core_rank_words, landed),
+				 link->unlanded);
+		if (ret)
+			return ret;
+		link->unlanded = 0;
+	}
+	return 0;
+}
+
+int worker_leave(struct ramps_worker *worker, int timeout_ms)
+{
+	uint64_t deadline_ns = worker_deadline(worker, timeout_ms);
+	struct core_request request = { .kind = CORE_LEAVE };
+	struct core_reply reply;
+	int ret;
+
+	ret = worker_flush(worker, RAMPS_APPLIED, timeout_ms);
+	for (uint32_t shard = 0; shard < worker->member->shards && !ret; shard++)
+		ret = worker_call(worker, shard, &request, &reply, deadline_ns);
+	if (!ret)
+		worker->member->left = true;
+	return ret;
+}
