@@ -1,0 +1,277 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * ramps train: options, and the order of things. Everything that can be found wrong before training is: data and
+ * outputs first, then the job.
+ */
+#include <argp.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cli.h"
+#include "train.h"
+
+#define DEFAULT_DATA   "/usr/share/datasets/fashion-mnist"
+#define DEFAULT_HIDDEN 128
+#define MOST_HIDDEN    65536
+
+enum {
+	KEY_MODEL = 256,
+	KEY_DATA,
+	KEY_SYNC,
+	KEY_EPOCHS,
+	KEY_BATCH,
+	KEY_RATE,
+	KEY_SCHEDULE,
+	KEY_SEED,
+	KEY_SAVE,
+	KEY_PLOT,
+	KEY_LOG,
+};
+
+static const struct argp_option options[] = {
+	{ "model", KEY_MODEL, "softmax|mlp[:HIDDEN]", 0, "what to train (softmax)", 0 },
+	{ "data", KEY_DATA, "DIR", 0, "folder with the four IDX files, plain or .gz", 0 },
+	{ "sync", KEY_SYNC, "bsp|async|ssp:S", 0,
+	  "steps of all workers together (bsp), of each alone, or at most S apart", 0 },
+	{ "epochs", KEY_EPOCHS, "N", 0, "passes over the data (10)", 0 },
+	{ "batch", KEY_BATCH, "N", 0, "samples of a step, of all workers together (128)", 0 },
+	{ "rate", KEY_RATE, "X", 0, "learning rate (0.2 for softmax, 0.3 for mlp)", 0 },
+	{ "schedule", KEY_SCHEDULE, "constant|linear|cosine", 0, "of the rate (linear, to 0)", 0 },
+	{ "seed", KEY_SEED, "N", 0, "of the order of samples and the starting weights (1)", 0 },
+	{ "save", KEY_SAVE, "FILE", 0, "write the weights as safetensors", 0 },
+	{ "plot", KEY_PLOT, "FILE.svg", 0, "draw loss and accuracy over time", 0 },
+	{ "log", KEY_LOG, "FILE.csv", 0, "write what the plot shows", 0 },
+	{ "quiet", 'q', NULL, 0, "print the last line only", 0 },
+	{ 0 },
+};
+
+static uint64_t count_of(struct argp_state *state, const char *option, const char *text, uint64_t most)
+{
+	uint64_t value = 0;
+
+	if (cli_parse_count(text, 1, most, &value))
+		argp_error(state, "%s: '%s' is not a number from 1 to %llu", option, text,
+			   (unsigned long long)most);
+	return value;
+}
+
+static void parse_model(struct argp_state *state, struct train_options *to, const char *text)
+{
+	if (!strcmp(text, "softmax")) {
+		to->kind = TRAIN_SOFTMAX;
+	} else if (!strcmp(text, "mlp")) {
+		to->kind = TRAIN_MLP;
+	} else if (!strncmp(text, "mlp:", 4)) {
+		to->kind = TRAIN_MLP;
+		to->hidden = (uint32_t)count_of(state, "--model mlp", text + 4, MOST_HIDDEN);
+	} else {
+		argp_error(state, "--model: '%s' is none of softmax, mlp and mlp:HIDDEN", text);
+	}
+}
+
+static void parse_sync(struct argp_state *state, struct train_options *to, const char *text)
+{
+	uint64_t staleness = 0;
+
+	if (!strcmp(text, "bsp")) {
+		to->sync = TRAIN_BSP;
+	} else if (!strcmp(text, "async")) {
+		to->sync = TRAIN_ASYNC;
+	} else if (!strncmp(text, "ssp:", 4) && !cli_parse_count(text + 4, 0, 1000000, &staleness)) {
+		to->sync = TRAIN_SSP;
+		to->staleness = (uint32_t)staleness;
+	} else {
+		argp_error(state, "--sync: '%s' is none of bsp, async and ssp:S, S the steps apart", text);
+	}
+}
+
+static void parse_schedule(struct argp_state *state, struct train_options *to, const char *text)
+{
+	if (!strcmp(text, "constant"))
+		to->schedule = TRAIN_CONSTANT;
+	else if (!strcmp(text, "linear"))
+		to->schedule = TRAIN_LINEAR;
+	else if (!strcmp(text, "cosine"))
+		to->schedule = TRAIN_COSINE;
+	else
+		argp_error(state, "--schedule: '%s' is none of constant, linear and cosine", text);
+}
+
+static void parse_rate(struct argp_state *state, struct train_options *to, const char *text)
+{
+	char *end;
+
+	to->rate = strtof(text, &end);
+	if (end == text || *end || !(to->rate > 0) || isinf(to->rate))
+		argp_error(state, "--rate: '%s' is not a number above 0", text);
+}
+
+static error_t parse_option(int key, char *arg, struct argp_state *state)
+{
+	struct train_options *to = state->input;
+
+	switch (key) {
+	case KEY_MODEL:
+		parse_model(state, to, arg);
+		return 0;
+	case KEY_DATA:
+		to->data = arg;
+		return 0;
+	case KEY_SYNC:
+		parse_sync(state, to, arg);
+		return 0;
+	case KEY_EPOCHS:
+		to->epochs = (uint32_t)count_of(state, "--epochs", arg, 100000);
+		return 0;
+	case KEY_BATCH:
+		to->batch = (uint32_t)count_of(state, "--batch", arg, 1000000);
+		return 0;
+	case KEY_RATE:
+		parse_rate(state, to, arg);
+		return 0;
+	case KEY_SCHEDULE:
+		parse_schedule(state, to, arg);
+		return 0;
+	case KEY_SEED:
+		if (cli_parse_count(arg, 0, UINT64_MAX / 2, &to->seed))
+			argp_error(state, "--seed: '%s' is not a number", arg);
+		return 0;
+	case KEY_SAVE:
+		to->save = arg;
+		return 0;
+	case KEY_PLOT:
+		to->plot = arg;
+		return 0;
+	case KEY_LOG:
+		to->log = arg;
+		return 0;
+	case 'q':
+		to->quiet = true;
+		return 0;
+	default:
+		return ARGP_ERR_UNKNOWN;
+	}
+}
+
+static const struct argp parser = {
+	options,
+	parse_option,
+	"",
+	"Train a model on images, as one worker of a job: alone, or started by 'ramps run'.\v"
+	"Without RAMPS_SERVERS the worker is alone and brings its own server. One Ctrl-C ends "
+	"the training after this step and saves what was asked for, a second one at once.",
+	NULL,
+	NULL,
+	NULL,
+};
+
+static void on_interrupt(int number)
+{
+	static const char line[] = "\nramps train: stopping after this step; again to stop at once\n";
+
+	(void)number;
+	if (train_stop)
+		_exit(CLI_INTERRUPTED);
+	train_stop = 1;
+	if (write(STDERR_FILENO, line, sizeof(line) - 1) < 0)
+		return;
+}
+
+static void catch_interrupts(void)
+{
+	struct sigaction action = { .sa_handler = on_interrupt, .sa_flags = SA_RESTART };
+
+	sigaction(SIGINT, &action, NULL);
+	sigaction(SIGTERM, &action, NULL);
+	signal(SIGPIPE, SIG_IGN);
+}
+
+/* Rank 0 alone writes; it makes sure of that before the training. */
+static int outputs_check(const struct train_options *to)
+{
+	if (train_output_check(to->save) || train_output_check(to->plot) || train_output_check(to->log))
+		return -1;
+	return 0;
+}
+
+static int outputs_write(const struct train_options *to, const struct train_model *model,
+			 const struct train_record *record)
+{
+	uint64_t steps = record->count ? record->points[record->count - 1].step : 0;
+	char title[64];
+	int ret = 0;
+
+	snprintf(title, sizeof(title), model->hidden ? "%s, %u-%u-%u" : "%s, %u-%.0u%u",
+		 model->name, model->inputs, model->hidden, model->classes);
+	if (to->save && train_save_write(to->save, model, steps))
+		ret = -1;
+	if (to->log && train_log_write(to->log, record))
+		ret = -1;
+	if (to->plot && train_plot_write(to->plot, record, title))
+		ret = -1;
+	return ret;
+}
+
+static int join(struct ramps_worker **worker, struct ramps_worker_info *info)
+{
+	struct ramps_worker_options how = RAMPS_WORKER_OPTIONS_INIT;
+
+	if (!getenv("RAMPS_SERVERS"))
+		how.servers = "embed:";
+	if (!ramps_worker_join(&how, worker) && !ramps_worker_info(*worker, info))
+		return 0;
+	cli_error("train", "%s", ramps_last_error()->text);
+	return -1;
+}
+
+static int train(const struct train_options *to, const struct train_data *data)
+{
+	struct ramps_worker_info info = RAMPS_WORKER_INFO_INIT;
+	struct ramps_worker *worker = NULL;
+	struct train_record record = { 0 };
+	struct train_model model;
+	int ret = join(&worker, &info);
+
+	if (!ret && info.rank == 0)
+		ret = outputs_check(to);
+	if (!ret) {
+		uint32_t most = to->batch > 500 ? to->batch : 500;
+
+		train_model_open(&model, to->kind, data->train.pixels, to->hidden, data->classes, most);
+		ret = train_run(worker, to, data, &model, &record);
+		if (ret >= 0 && info.rank == 0)
+			ret = outputs_write(to, &model, &record);
+		train_model_close(&model);
+	}
+	free(record.points);
+	ramps_worker_close(worker);
+	return ret < 0 ? CLI_FAILED : CLI_OK;
+}
+
+int cmd_train(int argc, char **argv)
+{
+	struct train_options to = {
+		.hidden = DEFAULT_HIDDEN,
+		.data = DEFAULT_DATA,
+		.epochs = 10,
+		.batch = 128,
+		.schedule = TRAIN_LINEAR,
+		.seed = 1,
+	};
+	struct train_data data;
+	int status;
+
+	argp_parse(&parser, argc, argv, 0, NULL, &to);
+	if (to.rate == 0)
+		to.rate = to.kind == TRAIN_SOFTMAX ? 0.2f : 0.3f;
+	catch_interrupts();
+	if (train_data_load(to.data, &data)) {
+		train_data_free(&data);
+		return CLI_FAILED;
+	}
+	status = train(&to, &data);
+	train_data_free(&data);
+	return status;
+}
