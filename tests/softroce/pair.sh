@@ -1,0 +1,31 @@
+#!/bin/bash
+# SPDX-License-Identifier: BSD-2-Clause
+#
+# pair.sh SERVER CLIENT ADDRESS PROGRAM WORD...: in a cluster, runs a perftest
+# program as server on one node and, when it listens, as client on another.
+# Prints what the client printed; fails if either fails.
+set -eu
+
+server=$1 client=$2 address=$3 program=$4
+shift 4
+log=$(mktemp)
+
+listens()
+{
+	softroce-ssh -n "$server" "rdma res show cm_id; ss -Hltnp" |
+		grep -q -e "LISTEN.*comm $program" -e "LISTEN.*\"$program\""
+}
+
+softroce-ssh -n "$server" "timeout 60 $program $*" >"$log" 2>&1 &
+for _ in $(seq 100); do
+	! listens || break
+	kill -0 $! 2>/dev/null || break
+done
+status=0
+softroce-ssh -n "$client" "timeout 60 $program $* $address" || status=$?
+wait $! || {
+	echo "server: exit status $?"
+	cat "$log"
+	status=1
+}
+exit $status
