@@ -14,6 +14,7 @@
 #include <string.h>
 #include <sys/random.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "api/api.h"
@@ -136,33 +137,35 @@ static char *text(const char *fmt, ...)
 	return made;
 }
 
-/* What all processes of a launcher's job have in common, and no other job on this machine. */
-static void job_tag(const struct options *options, char *tag, size_t len_bytes)
+/* What all ranks' processes of a launcher's job have in common, and no other job of this user here. */
+static void job_tag(const struct options *options, const struct run *run, char *tag, size_t len_bytes)
 {
-	const char *id = NULL, *step = NULL;
+	const char *id = getenv("PMIX_NAMESPACE"), *step = NULL;
+	uint64_t hash = 0xcbf29ce484222325ull; /* FNV-1a */
+	char parent[32];
 
-	if (options->inside) {
-		id = getenv("PMIX_NAMESPACE");
-		if (!id && getenv("SLURM_JOB_ID")) {
-			id = getenv("SLURM_JOB_ID");
-			step = getenv("SLURM_STEP_ID");
-		}
-		if (!id)
-			snprintf(tag, len_bytes, "run-p%d", (int)getppid());
+	if (!options->inside) {
+		snprintf(tag, len_bytes, "run-%s", run->id);
+		return;
 	}
-	if (id)
-		snprintf(tag, len_bytes, "run-%.30s%s%s", id, step ? "." : "", step ? step : "");
-	if (!options->inside)
-		snprintf(tag, len_bytes, "run-%d", (int)getpid());
-	for (char *at = tag; *at; at++)
-		if (!strchr("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.", *at))
-			*at = '_';
+	if (!id && getenv("SLURM_JOB_ID")) {
+		id = getenv("SLURM_JOB_ID");
+		step = getenv("SLURM_STEP_ID");
+	}
+	if (!id) {
+		snprintf(parent, sizeof(parent), "p%d", (int)getppid());
+		id = parent;
+	}
+	for (int i = 0; i < 2; i++)
+		for (const char *at = i ? step : id; at && *at; at++)
+			hash = (hash ^ (unsigned char)*at) * 0x100000001b3ull;
+	snprintf(tag, len_bytes, "run-%016llx", (unsigned long long)hash);
 }
 
-static void server_plan(const struct options *options, const char *address, uint32_t number,
-			struct run_child *child)
+static void server_plan(const struct options *options, const struct run *run, const char *address,
+			uint32_t number, struct run_child *child)
 {
-	char **argv = cli_alloc(16, sizeof(*argv));
+	char **argv = cli_alloc(16, sizeof(*argv)), **set = cli_alloc(2, sizeof(*set));
 	uint32_t n = 0;
 
 	child->kind = RUN_SERVER;
@@ -180,7 +183,8 @@ static void server_plan(const struct options *options, const char *address, uint
 	if (options->on_death)
 		argv[n++] = text("--on-death=%s", options->on_death);
 	child->argv = argv;
-	child->environment = cli_alloc(1, sizeof(char *));
+	set[0] = text("RAMPS_RUN=%s", run->id);
+	child->environment = set;
 }
 
 static void worker_plan(const struct options *options, const struct run *run, const char *servers,
@@ -198,6 +202,7 @@ static void worker_plan(const struct options *options, const struct run *run, co
 	set[n++] = text("RAMPS_WORKERS=%u", options->ranks);
 	if (*run->private_dir)
 		set[n++] = text("RAMPS_KEY_FILE=%s/key", run->private_dir);
+	set[n++] = text("RAMPS_RUN=%s", run->id);
 	child->argv = options->program;
 	child->environment = set;
 }
@@ -210,8 +215,10 @@ static int key_make(struct run *run)
 	char path[300];
 	int fd;
 
-	if (getrandom(key, sizeof(key), 0) != sizeof(key))
+	if (getrandom(key, sizeof(key), 0) != sizeof(key)) {
+		cli_error("run", "random bytes for the key: %s", strerror(errno));
 		return -1;
+	}
 	if (snprintf(run->private_dir, sizeof(run->private_dir), "%s/ramps-run.XXXXXX",
 		     under ? under : "/tmp") >= (int)sizeof(run->private_dir) ||
 	    !mkdtemp(run->private_dir)) {
@@ -225,7 +232,7 @@ static int key_make(struct run *run)
 		cli_error("run", "%s: %s", path, strerror(errno));
 		if (fd >= 0)
 			close(fd);
-		run_remove(run);
+		run_clean(run);
 		return -1;
 	}
 	close(fd);
@@ -239,7 +246,7 @@ static void plan(const struct options *options, struct run *run)
 	const char *given = getenv("RAMPS_SERVERS");
 	bool starts = !given && (!options->inside || !options->rank);
 
-	job_tag(options, tag, sizeof(tag));
+	job_tag(options, run, tag, sizeof(tag));
 	run->servers = starts ? (uint32_t)options->servers : 0;
 	run->workers = options->inside ? 1 : options->ranks;
 	run->ranks = options->ranks;
@@ -250,7 +257,7 @@ static void plan(const struct options *options, struct run *run)
 		servers = before ? text("%s,%s", before, address) : text("%s", address);
 		free(before);
 		if (starts) {
-			server_plan(options, address, i, &run->children[i]);
+			server_plan(options, run, address, i, &run->children[i]);
 			shm_directory(address, run->children[i].directory,
 				      sizeof(run->children[i].directory));
 		}
@@ -262,6 +269,23 @@ static void plan(const struct options *options, struct run *run)
 	free(servers);
 }
 
+/* As a shell would read it. */
+static void word_show(const char *word)
+{
+	if (*word && !strpbrk(word, " \t\n\"'`\\$&;|<>()*?[]#~{}!")) {
+		printf(" %s", word);
+		return;
+	}
+	fputs(" '", stdout);
+	for (const char *at = word; *at; at++) {
+		if (*at == '\'')
+			fputs("'\\''", stdout);
+		else
+			putchar(*at);
+	}
+	putchar('\'');
+}
+
 static void plan_show(const struct run *run)
 {
 	for (uint32_t i = 0; i < run->servers + run->workers; i++) {
@@ -269,11 +293,11 @@ static void plan_show(const struct run *run)
 
 		printf("%s:", child->name);
 		for (char **set = child->environment; *set; set++)
-			printf(" %s", *set);
+			word_show(*set);
 		if (child->kind == RUN_SERVER)
 			fputs(" ramps", stdout);
 		for (char **arg = child->argv + (child->kind == RUN_SERVER); *arg; arg++)
-			printf(" %s", *arg);
+			word_show(*arg);
 		putchar('\n');
 	}
 }
@@ -295,32 +319,38 @@ static void plan_free(struct run *run)
 	free(run->children);
 }
 
-/*
- * Whether all other ranks of the job have been in it and are no more, as the servers that this process started
- * know. A program that joins no job needs no servers.
- */
-bool run_others_left(const struct run *run)
+/* If nobody has joined, the program has no use for servers. */
+int run_others(const struct run *run, uint32_t *absent)
 {
 	struct stat_sample *sample = NULL;
-	bool left = true;
+	int live = 0;
 
+	*absent = 0;
 	if (run->ranks == run->workers || !run->servers)
-		return true;
+		return 0;
 	if (stat_take(run->children[0].directory, &sample))
-		return true;
+		return -1;
 	for (uint32_t rank = 0; rank < sample->workers; rank++) {
 		uint32_t state = core_state_of(sample->states[rank]);
 
-		left = left && (state == CORE_LEFT || state == CORE_DEAD);
+		live += state == CORE_LIVE;
+		*absent += state != CORE_LIVE && state != CORE_LEFT && state != CORE_DEAD;
 	}
 	stat_free(sample);
-	return left;
+	return live;
+}
+
+/* Slurm's variables in a batch script are the script's; only srun starts ranks. */
+static bool in_batch_script(void)
+{
+	return !getenv("RAMPS_RANK") && !getenv("OMPI_COMM_WORLD_RANK") && !getenv("PMI_RANK") &&
+	       getenv("SLURM_PROCID") && !getenv("SLURM_STEP_ID");
 }
 
 /* Who runs where: from the options, or from the launcher that started this. 0, or an exit status. */
 static int ranks_take(struct options *options)
 {
-	int ret = api_rank(&options->rank, &options->ranks);
+	int ret = in_batch_script() ? 0 : base_end("run", api_rank(&options->rank, &options->ranks));
 
 	if (ret < 0) {
 		cli_error("run", "%s", ramps_last_error()->text);
@@ -342,6 +372,26 @@ static int ranks_take(struct options *options)
 	return 0;
 }
 
+/* Two runs may have the same pid, in containers that share memory. */
+static void id_make(struct run *run)
+{
+	uint32_t number = 0;
+
+	if (getrandom(&number, sizeof(number), 0) != sizeof(number))
+		number = (uint32_t)time(NULL);
+	snprintf(run->id, sizeof(run->id), "%d-%08x", (int)getpid(), number);
+}
+
+/* What is made before anything is started: a folder for output, and the key. */
+static int places_make(const struct options *options, struct run *run)
+{
+	if (run->output_dir && mkdir(run->output_dir, 0777) && errno != EEXIST) {
+		cli_error("run", "%s: %s", run->output_dir, strerror(errno));
+		return -1;
+	}
+	return !options->inside && !getenv("RAMPS_SERVERS") ? key_make(run) : 0;
+}
+
 int cmd_run(int argc, char **argv)
 {
 	struct options options = { .servers = 1 };
@@ -350,7 +400,7 @@ int cmd_run(int argc, char **argv)
 
 	argp_parse(&parser, argc, argv, ARGP_IN_ORDER, NULL, &options);
 	status = ranks_take(&options);
-	if (!status && api_job(options.job, &options.job)) {
+	if (!status && base_end("run", api_job(options.job, &options.job))) {
 		cli_error("run", "%s", ramps_last_error()->text);
 		status = CLI_USAGE;
 	}
@@ -358,11 +408,8 @@ int cmd_run(int argc, char **argv)
 		return status;
 	run.prefix = !options.no_prefix;
 	run.output_dir = options.output_dir;
-	if (run.output_dir && mkdir(run.output_dir, 0777) && errno != EEXIST) {
-		cli_error("run", "%s: %s", run.output_dir, strerror(errno));
-		return CLI_FAILED;
-	}
-	if (!options.dry_run && !options.inside && key_make(&run))
+	id_make(&run);
+	if (!options.dry_run && places_make(&options, &run))
 		return CLI_FAILED;
 	plan(&options, &run);
 	if (options.dry_run)

@@ -5,7 +5,8 @@
  *
  * The run ends when all workers have: then the servers are asked to. When a worker or a server fails, or
  * nobody takes the output, all are asked to end at once (SIGTERM) and killed after GRACE_NS. Signals to this
- * process are passed on to the workers, who decide what to do about them.
+ * process are passed on to the workers, who decide what to do about them; the third that asks them to end
+ * ends all.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -14,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -23,25 +25,36 @@
 #include "run.h"
 
 #define GRACE_NS    3000000000u
-#define OTHERS_NS   20000000u
+#define FLUSH_NS    500000000u
+#define ABSENT_NS   10000000000u /* a rank that has not joined by then does without servers */
+#define OTHERS_MS   20
+#define ASKED_MOST  3
 #define CHILDREN(r) ((r)->servers + (r)->workers)
 
-static const int passed[] = { SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2 };
+static const int passed[] = { SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGTSTP };
 
 enum phase {
 	RUNNING,
 	WORKERS_DONE, /* other ranks of the job may still need our servers */
 	SERVERS_END,
 	FAILED, /* all are ending */
+	GONE,   /* they have; what they wrote is still to be passed on */
 };
 
 struct loop {
 	struct run *run;
 	int signals;
 	sigset_t before;
+	bool hangup_ignored; /* as under nohup: it stays so */
+	struct rlimit files;
 	enum phase phase;
 	int status;
-	uint64_t kill_ns; /* when those left are killed; 0: never */
+	uint64_t kill_ns;  /* when those left are killed; 0: never */
+	uint64_t flush_ns; /* how long the output is waited for; 0: for ever */
+	uint64_t done_ns;  /* when our workers had ended */
+	bool servers_asked;
+	uint64_t passed_on; /* a bit for each signal */
+	uint32_t asked;     /* how often to end */
 	struct pollfd *polled;
 	struct run_output **outputs; /* of polled[1..] */
 };
@@ -63,8 +76,13 @@ static void child_exec(const struct loop *loop, const struct run_child *child, c
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	if (getppid() != parent)
 		_exit(CLI_FAILED);
-	sigprocmask(SIG_SETMASK, &loop->before, NULL);
+	run_janitor_add(loop->run, getpid());
+	/* In a script's background we were started with SIGINT ignored: workers are not to inherit that. */
+	for (size_t i = 0; i < sizeof(passed) / sizeof(passed[0]); i++)
+		if (passed[i] != SIGHUP || !loop->hangup_ignored)
+			signal(passed[i], SIG_DFL);
 	signal(SIGPIPE, SIG_DFL);
+	setrlimit(RLIMIT_NOFILE, &loop->files);
 	/* A terminal can't be read from its background; a file or pipe is for the first worker. */
 	if (child->kind == RUN_SERVER || child->number || isatty(STDIN_FILENO))
 		dup2(null, STDIN_FILENO);
@@ -74,6 +92,7 @@ static void child_exec(const struct loop *loop, const struct run_child *child, c
 		dup2(ends[1], STDERR_FILENO);
 	for (char **set = child->environment; *set; set++)
 		putenv(*set);
+	sigprocmask(SIG_SETMASK, &loop->before, NULL);
 	execvp(child->argv[0], child->argv);
 	cli_error("run", "%s: %s", child->argv[0], strerror(errno));
 	_exit(errno == ENOENT ? 127 : 126);
@@ -92,11 +111,10 @@ static int child_start(struct loop *loop, struct run_child *child)
 			child_exec(loop, child, ends, parent);
 		if (child->pid < 0) {
 			child->pid = 0;
-			cli_error("run", "starting %s: %s", child->name, strerror(errno));
+			run_say(loop->run, "starting %s: %s", child->name, strerror(errno));
 			ret = -1;
 		} else {
 			setpgid(child->pid, child->pid);
-			run_janitor_tell(loop->run, child->pid);
 		}
 	}
 	for (int i = 0; i < 2; i++)
@@ -124,46 +142,90 @@ static uint32_t children_left(const struct loop *loop, enum run_kind kind)
 	return left;
 }
 
+/* Once only: a second signal would have them leave their arenas. */
+static void servers_ask(struct loop *loop)
+{
+	if (!loop->servers_asked)
+		children_signal(loop, RUN_SERVER, SIGTERM);
+	loop->servers_asked = true;
+}
+
 /* Ends all; the first reason gives the status. */
 static void fail(struct loop *loop, int status)
 {
-	if (loop->phase == FAILED)
+	if (!loop->status)
+		loop->status = status;
+	if (loop->phase >= FAILED)
 		return;
 	loop->phase = FAILED;
-	loop->status = status;
 	loop->kill_ns = now_ns() + GRACE_NS;
+	loop->flush_ns = loop->kill_ns + FLUSH_NS;
 	children_signal(loop, RUN_WORKER, SIGTERM);
-	if (!children_left(loop, RUN_WORKER))
-		children_signal(loop, RUN_SERVER, SIGTERM);
 }
 
 static void child_ended(struct loop *loop, struct run_child *child, int wait_status)
 {
-	int status = WIFSIGNALED(wait_status) ? 128 + WTERMSIG(wait_status) : WEXITSTATUS(wait_status);
+	int killer = WIFSIGNALED(wait_status) ? WTERMSIG(wait_status) : 0;
+	int status = killer ? 128 + killer : WEXITSTATUS(wait_status);
 	bool expected = child->kind == RUN_SERVER ? loop->phase >= SERVERS_END : status == 0;
 
-	/* What it started and left behind ends with it. */
-	kill(-child->pid, SIGKILL);
 	child->pid = 0;
-	if (!expected && loop->phase != FAILED) {
-		if (WIFSIGNALED(wait_status))
-			cli_error("run", "%s was killed by signal %d (%s)", child->name,
-				  WTERMSIG(wait_status), strsignal(WTERMSIG(wait_status)));
-		else
-			cli_error("run", "%s ended with status %d", child->name, status);
-		fail(loop, status ? status : CLI_FAILED);
-	}
+	run_output_drain(&child->out);
+	run_output_drain(&child->err);
+	if (expected || loop->phase >= FAILED)
+		return;
+	if (killer && !(loop->passed_on >> killer & 1))
+		run_say(loop->run, "%s was killed by signal %d (%s)", child->name, killer,
+			strsignal(killer));
+	else if (!killer)
+		run_say(loop->run, "%s ended with status %d", child->name, status);
+	fail(loop, status ? status : CLI_FAILED);
 }
 
+/* The pid is still the dead child's while its group, what it has left behind, is killed. */
 static void children_reap(struct loop *loop)
 {
-	int wait_status;
-	pid_t pid;
+	siginfo_t info = { 0 };
 
-	while ((pid = waitpid(-1, &wait_status, WNOHANG)) > 0)
+	while (!waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) && info.si_pid) {
+		pid_t pid = info.si_pid;
+		int wait_status;
+
+		kill(-pid, SIGKILL);
+		run_janitor_drop(loop->run, pid);
+		if (waitpid(pid, &wait_status, 0) != pid)
+			break;
 		for (uint32_t i = 0; i < CHILDREN(loop->run); i++)
 			if (loop->run->children[i].pid == pid)
 				child_ended(loop, &loop->run->children[i], wait_status);
+		info.si_pid = 0;
+	}
+}
+
+/* Ctrl-Z stops the whole run; SIGTSTP itself would not stop what is in a group without a shell. */
+static void stop_all(const struct loop *loop)
+{
+	children_signal(loop, RUN_WORKER, SIGSTOP);
+	children_signal(loop, RUN_SERVER, SIGSTOP);
+	raise(SIGSTOP);
+	children_signal(loop, RUN_SERVER, SIGCONT);
+	children_signal(loop, RUN_WORKER, SIGCONT);
+}
+
+static void signal_pass(struct loop *loop, int number)
+{
+	bool ends = number != SIGUSR1 && number != SIGUSR2;
+
+	loop->passed_on |= 1ull << number;
+	children_signal(loop, RUN_WORKER, number);
+	loop->asked += ends;
+	/* Without workers to decide it is for us. */
+	if (ends && (loop->asked >= ASKED_MOST || !children_left(loop, RUN_WORKER)))
+		fail(loop, 128 + number);
+	if (ends && loop->phase == GONE) {
+		fail(loop, 128 + number);
+		loop->flush_ns = 1;
+	}
 }
 
 static void signals_take(struct loop *loop)
@@ -173,40 +235,74 @@ static void signals_take(struct loop *loop)
 	while (read(loop->signals, &info, sizeof(info)) == sizeof(info)) {
 		if (info.ssi_signo == SIGCHLD)
 			children_reap(loop);
+		else if (info.ssi_signo == SIGTSTP)
+			stop_all(loop);
 		else
-			children_signal(loop, RUN_WORKER, (int)info.ssi_signo);
+			signal_pass(loop, (int)info.ssi_signo);
 	}
 }
 
-/* Moves on when those that a phase waits for are gone. 1: all is over. */
+/* Whether a launcher's other ranks are done with our servers. */
+static bool others_done(const struct loop *loop)
+{
+	uint32_t absent = 0;
+
+	if (run_others(loop->run, &absent) > 0)
+		return false;
+	return !absent || now_ns() - loop->done_ns >= ABSENT_NS;
+}
+
+/* All children are gone: what they have left behind goes too. */
+static void gone(struct loop *loop)
+{
+	run_clean(loop->run);
+	for (uint32_t i = 0; i < CHILDREN(loop->run); i++) {
+		struct run_child *child = &loop->run->children[i];
+
+		run_output_drain(&child->out);
+		run_output_drain(&child->err);
+		run_output_close(&child->out);
+		run_output_close(&child->err);
+	}
+	loop->phase = GONE;
+}
+
+/* Moves on when those that a phase waits for are gone. True: all is over. */
 static bool phase_over(struct loop *loop)
 {
-	if (loop->phase == RUNNING && !children_left(loop, RUN_WORKER))
+	if (loop->phase == RUNNING && !children_left(loop, RUN_WORKER)) {
 		loop->phase = WORKERS_DONE;
-	if (loop->phase == WORKERS_DONE && run_others_left(loop->run)) {
+		loop->done_ns = now_ns();
+	}
+	if (loop->phase == WORKERS_DONE && others_done(loop)) {
 		loop->phase = SERVERS_END;
 		loop->kill_ns = now_ns() + GRACE_NS;
-		children_signal(loop, RUN_SERVER, SIGTERM);
 	}
-	if (loop->phase == FAILED && !children_left(loop, RUN_WORKER))
-		children_signal(loop, RUN_SERVER, SIGTERM);
+	if (loop->phase >= SERVERS_END && !children_left(loop, RUN_WORKER))
+		servers_ask(loop);
 	if (loop->kill_ns && now_ns() >= loop->kill_ns) {
 		children_signal(loop, RUN_WORKER, SIGKILL);
 		children_signal(loop, RUN_SERVER, SIGKILL);
 	}
-	return loop->phase >= SERVERS_END && !children_left(loop, RUN_WORKER) &&
-	       !children_left(loop, RUN_SERVER);
+	if (loop->phase >= SERVERS_END && loop->phase != GONE && !children_left(loop, RUN_WORKER) &&
+	    !children_left(loop, RUN_SERVER))
+		gone(loop);
+	if (loop->phase != GONE)
+		return false;
+	return (loop->flush_ns && now_ns() >= loop->flush_ns) ||
+	       (loop->run->sinks[0].begin == loop->run->sinks[0].end &&
+		loop->run->sinks[1].begin == loop->run->sinks[1].end);
 }
 
 static int poll_ms(const struct loop *loop)
 {
-	uint64_t now = now_ns();
+	uint64_t now = now_ns(), until = loop->phase == GONE ? loop->flush_ns : loop->kill_ns;
 
 	if (loop->phase == WORKERS_DONE)
-		return (int)(OTHERS_NS / 1000000);
-	if (!loop->kill_ns)
+		return OTHERS_MS;
+	if (!until)
 		return -1;
-	return loop->kill_ns <= now ? 10 : (int)((loop->kill_ns - now) / 1000000) + 1;
+	return until <= now ? 10 : (int)((until - now) / 1000000) + 1;
 }
 
 static nfds_t poll_fill(struct loop *loop)
@@ -214,11 +310,18 @@ static nfds_t poll_fill(struct loop *loop)
 	nfds_t n = 1;
 
 	loop->polled[0] = (struct pollfd){ .fd = loop->signals, .events = POLLIN };
+	for (int i = 0; i < 2; i++) {
+		const struct run_sink *sink = &loop->run->sinks[i];
+
+		loop->outputs[n] = NULL;
+		loop->polled[n++] = (struct pollfd){ .fd = sink->begin < sink->end ? sink->fd : -1,
+						     .events = POLLOUT };
+	}
 	for (uint32_t i = 0; i < CHILDREN(loop->run); i++) {
 		struct run_output *both[2] = { &loop->run->children[i].out, &loop->run->children[i].err };
 
 		for (int k = 0; k < 2; k++) {
-			if (both[k]->from < 0)
+			if (!run_output_wanted(both[k]))
 				continue;
 			loop->outputs[n] = both[k];
 			loop->polled[n++] = (struct pollfd){ .fd = both[k]->from, .events = POLLIN };
@@ -227,14 +330,16 @@ static nfds_t poll_fill(struct loop *loop)
 	return n;
 }
 
-static void output_take(struct loop *loop, struct run_output *output)
+static void sinks_flush(struct loop *loop)
 {
-	if (!run_output_pass(output))
-		return;
-	if (errno != EPIPE && loop->phase != FAILED)
-		cli_error("run", "writing the output: %s", strerror(errno));
-	run_output_close(output);
-	fail(loop, CLI_FAILED);
+	for (int i = 0; i < 2; i++) {
+		int ret = run_sink_flush(&loop->run->sinks[i]);
+
+		if (ret && ret != -EPIPE && loop->phase != FAILED)
+			run_say(loop->run, "writing the output: %s", strerror(-ret));
+		if (ret)
+			fail(loop, CLI_FAILED);
+	}
 }
 
 static void watch(struct loop *loop)
@@ -245,32 +350,29 @@ static void watch(struct loop *loop)
 		if (poll(loop->polled, n, poll_ms(loop)) < 0 && errno != EINTR)
 			break;
 		for (nfds_t i = 1; i < n; i++)
-			if (loop->polled[i].revents)
-				output_take(loop, loop->outputs[i]);
+			if (loop->outputs[i] && loop->polled[i].revents)
+				run_output_take(loop->outputs[i]);
+		sinks_flush(loop);
 		signals_take(loop);
-	}
-	/* What was written last is still in the pipes. */
-	for (uint32_t i = 0; i < CHILDREN(loop->run); i++) {
-		struct run_child *child = &loop->run->children[i];
-
-		if (child->out.from >= 0)
-			output_take(loop, &child->out);
-		if (child->err.from >= 0)
-			output_take(loop, &child->err);
-		run_output_close(&child->out);
-		run_output_close(&child->err);
 	}
 }
 
 static int signals_open(struct loop *loop)
 {
+	struct sigaction hangup;
 	sigset_t taken;
 
+	loop->hangup_ignored = !sigaction(SIGHUP, NULL, &hangup) && hangup.sa_handler == SIG_IGN;
 	sigemptyset(&taken);
 	sigaddset(&taken, SIGCHLD);
 	for (size_t i = 0; i < sizeof(passed) / sizeof(passed[0]); i++)
-		sigaddset(&taken, passed[i]);
+		if (passed[i] != SIGHUP || !loop->hangup_ignored)
+			sigaddset(&taken, passed[i]);
 	sigprocmask(SIG_BLOCK, &taken, &loop->before);
+	for (size_t i = 0; i < sizeof(passed) / sizeof(passed[0]); i++)
+		sigdelset(&loop->before, passed[i]);
+	sigdelset(&loop->before, SIGCHLD);
+	signal(SIGCHLD, SIG_DFL); /* ignored, children would not be waited for */
 	signal(SIGPIPE, SIG_IGN);
 	loop->signals = signalfd(-1, &taken, SFD_CLOEXEC | SFD_NONBLOCK);
 	if (loop->signals < 0)
@@ -278,28 +380,46 @@ static int signals_open(struct loop *loop)
 	return loop->signals < 0 ? -1 : 0;
 }
 
+/* Two pipes for each worker may be more than a shell allows by default. */
+static void files_raise(struct loop *loop)
+{
+	struct rlimit most;
+
+	getrlimit(RLIMIT_NOFILE, &loop->files);
+	most = loop->files;
+	most.rlim_cur = most.rlim_max;
+	setrlimit(RLIMIT_NOFILE, &most);
+}
+
 int run_loop(struct run *run)
 {
 	struct loop loop = { .run = run };
 
-	if (signals_open(&loop))
+	if (signals_open(&loop)) {
+		run_clean(run);
 		return CLI_FAILED;
+	}
 	if (run_janitor_start(run)) {
+		run_clean(run);
 		close(loop.signals);
 		return CLI_FAILED;
 	}
-	loop.polled = cli_alloc(1 + 2 * CHILDREN(run), sizeof(*loop.polled));
-	loop.outputs = cli_alloc(1 + 2 * CHILDREN(run), sizeof(struct run_output *));
+	files_raise(&loop);
+	run->sinks[0].fd = STDOUT_FILENO;
+	run->sinks[1].fd = STDERR_FILENO;
+	loop.polled = cli_alloc(3 + 2 * CHILDREN(run), sizeof(*loop.polled));
+	loop.outputs = cli_alloc(3 + 2 * CHILDREN(run), sizeof(struct run_output *));
 	for (uint32_t i = 0; i < CHILDREN(run); i++)
 		run->children[i].out.from = run->children[i].err.from = -1;
 	for (uint32_t i = 0; i < CHILDREN(run) && loop.phase != FAILED; i++)
 		if (child_start(&loop, &run->children[i]))
 			fail(&loop, CLI_FAILED);
 	watch(&loop);
-	run_remove(run);
 	run_janitor_dismiss(run);
 	close(loop.signals);
 	free(loop.polled);
 	free(loop.outputs);
+	free(run->sinks[0].queue);
+	free(run->sinks[1].queue);
 	return loop.status;
 }

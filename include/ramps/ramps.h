@@ -98,16 +98,19 @@ enum ramps_on_death {
 
 struct ramps_server_options {
 	size_t size;
-	const char *address;   /* "shm://NAME", or "embed:" for a name of its own; NULL: "embed:" */
-	const char *job;       /* name of the job; NULL: RAMPS_JOB, else "default" */
-	uint64_t arena_bytes;  /* most memory for tables; 0: 1 GiB. Used memory grows with the tables */
-	uint64_t slots_bytes;  /* staging of each worker, rounded to 64 KiB cells; 0: 4 MiB */
-	uint32_t max_workers;  /* 1 .. 16384; 0: 1024 */
-	uint32_t on_death;     /* enum ramps_on_death */
-	uint32_t keep;         /* 1: ramps_server_stop() leaves the arena for a later server */
-	uint32_t fresh;        /* 1: discard an arena that an earlier server left */
+	const char *address; /* "shm://NAME", or "embed:" for a name of its own; NULL: "embed:" */
+	const char *job;     /* name of the job; NULL: RAMPS_JOB, else "default" */
+	uint64_t arena_bytes; /* most memory for tables; 0: 1 GiB. Used memory grows with the tables */
+	uint64_t slots_bytes; /* staging of each worker, rounded to 64 KiB cells; 0: 4 MiB */
+	uint32_t max_workers; /* 1 .. 16384; 0: 1024 */
+	uint32_t on_death;    /* enum ramps_on_death */
+	uint32_t keep;        /* 1: ramps_server_stop() leaves the arena for a later server */
+	uint32_t fresh;       /* 1: discard an arena that an earlier server left */
 };
-#define RAMPS_SERVER_OPTIONS_INIT { .size = sizeof(struct ramps_server_options) }
+#define RAMPS_SERVER_OPTIONS_INIT                           \
+	{                                                   \
+		.size = sizeof(struct ramps_server_options) \
+	}
 
 /*
  * Starts a server in a thread of this process. Where an earlier server of the same address and job was
@@ -143,14 +146,16 @@ struct ramps_worker_options {
 	size_t size;
 	const char *servers; /* addresses with commas between, the same order in every worker; NULL: RAMPS_SERVERS.
 			      * "embed:" starts a server in this process, for a program that runs alone */
-	const char *job;     /* NULL: RAMPS_JOB, else "default" */
-	uint32_t rank;       /* 0 .. workers-1, or RAMPS_FROM_ENVIRONMENT */
-	uint32_t workers;    /* number of workers in the job, or RAMPS_FROM_ENVIRONMENT */
-	int32_t timeout_ms;  /* for joining: servers may start later than workers. Default 10000 */
+	const char *job;    /* NULL: RAMPS_JOB, else "default" */
+	uint32_t rank;      /* 0 .. workers-1, or RAMPS_FROM_ENVIRONMENT */
+	uint32_t workers;   /* number of workers in the job, or RAMPS_FROM_ENVIRONMENT */
+	int32_t timeout_ms; /* for joining: servers may start later than workers. Default 10000 */
 };
-#define RAMPS_WORKER_OPTIONS_INIT                                                                  \
-	{ .size = sizeof(struct ramps_worker_options), .rank = RAMPS_FROM_ENVIRONMENT,             \
-	  .workers = RAMPS_FROM_ENVIRONMENT, .timeout_ms = 10000 }
+#define RAMPS_WORKER_OPTIONS_INIT                                                            \
+	{                                                                                    \
+		.size = sizeof(struct ramps_worker_options), .rank = RAMPS_FROM_ENVIRONMENT, \
+		.workers = RAMPS_FROM_ENVIRONMENT, .timeout_ms = 10000                       \
+	}
 
 /*
  * Joins a job. Rank and number of workers come both from one source: the options, else RAMPS_RANK and
@@ -183,7 +188,10 @@ struct ramps_worker_info {
 	uint32_t live;        /* ranks that are in the job now */
 	const char *job;      /* holds until the worker is closed */
 };
-#define RAMPS_WORKER_INFO_INIT { .size = sizeof(struct ramps_worker_info) }
+#define RAMPS_WORKER_INFO_INIT                           \
+	{                                                \
+		.size = sizeof(struct ramps_worker_info) \
+	}
 
 /* What this worker is. Does not block. */
 int ramps_worker_info(const struct ramps_worker *worker, struct ramps_worker_info *info);
@@ -230,24 +238,26 @@ enum ramps_type {
 
 enum ramps_mode {
 	RAMPS_DIRECT = 1, /* a push adds to the parameter itself by fetch-add; no server in the way */
-	RAMPS_SLOTS = 2,  /* a push stages a gradient; the server sums and takes the optimiser's step */
+	RAMPS_SLOTS = 2, /* a push stages a gradient; the server sums and takes the optimiser's step */
 };
 
 struct ramps_schema {
 	size_t size;
 	const char *name;
-	uint64_t rows, dim;     /* each at least 1; rows * dim * 8 below 2^47 */
-	uint32_t type;          /* enum ramps_type; RAMPS_SLOTS takes RAMPS_FLOAT32 */
-	uint32_t mode;          /* enum ramps_mode */
+	uint64_t rows, dim; /* each at least 1; rows * dim * 8 below 2^47 */
+	uint32_t type;      /* enum ramps_type; RAMPS_SLOTS takes RAMPS_FLOAT32 */
+	uint32_t mode;      /* enum ramps_mode */
 	uint32_t fraction_bits; /* direct float32: a value is stored as round(x * 2^fraction_bits), so that it
 				 * must stay below 2^(63-fraction_bits); 0 .. 62 */
-	uint32_t synchronous;   /* slots: 1: a step takes one push of every rank; 0: each push is a step */
-	float rate;             /* slots: SGD's learning rate; finite, at least 0 */
-	const void *initial;    /* rows * dim values of `type` that a new table starts with; NULL: zeros */
+	uint32_t synchronous; /* slots: 1: a step takes one push of every rank; 0: each push is a step */
+	float rate;           /* slots: SGD's learning rate; finite, at least 0 */
+	const void *initial; /* rows * dim values of `type` that a new table starts with; NULL: zeros */
 };
-#define RAMPS_SCHEMA_INIT                                                                          \
-	{ .size = sizeof(struct ramps_schema), .rows = 1, .dim = 1, .type = RAMPS_FLOAT32,         \
-	  .mode = RAMPS_DIRECT, .fraction_bits = 32, .rate = 0.01f }
+#define RAMPS_SCHEMA_INIT                                                                        \
+	{                                                                                        \
+		.size = sizeof(struct ramps_schema), .rows = 1, .dim = 1, .type = RAMPS_FLOAT32, \
+		.mode = RAMPS_DIRECT, .fraction_bits = 32, .rate = 0.01f                         \
+	}
 
 /*
  * Creates a table and opens it; one rank does so, usually rank 0, the others open it. If a table of this
@@ -269,12 +279,14 @@ int ramps_table_create(struct ramps_worker *worker, const struct ramps_schema *s
  * -ENOENT     timeout_ms is 0 and there is no such table yet
  * -ETIMEDOUT  it did not come in time
  * -EEXIST     it is another than expected; text names both
+ * -EOWNERDEAD its creator died before it was ready, and the servers' policy is to fail
+ * -EINTR
  */
-int ramps_table_open(struct ramps_worker *worker, const char *name, const struct ramps_schema *expected,
-		     int timeout_ms, struct ramps_table **table);
+int ramps_table_open(struct ramps_worker *worker, const char *name,
+		     const struct ramps_schema *expected, int timeout_ms, struct ramps_table **table);
 
 struct ramps_table_info {
-	size_t size; /* set by the caller */
+	size_t size;      /* set by the caller */
 	const char *name; /* holds until the table is closed */
 	uint64_t rows, dim;
 	uint32_t type, mode, fraction_bits, synchronous;
@@ -283,7 +295,10 @@ struct ramps_table_info {
 	uint64_t chunk_elements; /* values that are updated and versioned together */
 	uint64_t chunks;
 };
-#define RAMPS_TABLE_INFO_INIT { .size = sizeof(struct ramps_table_info) }
+#define RAMPS_TABLE_INFO_INIT                           \
+	{                                               \
+		.size = sizeof(struct ramps_table_info) \
+	}
 
 int ramps_table_info(const struct ramps_table *table, struct ramps_table_info *info);
 
@@ -297,14 +312,16 @@ struct ramps_transfer {
 	size_t size;
 	uint32_t level; /* push: enum ramps_level, how far to wait */
 	uint32_t read;  /* pull: enum ramps_read */
-	float weight;   /* push to slots: the number of samples that the pushed sum is over; at least 0 */
-	float rate;     /* push to slots: learning rate for this step; NaN or negative: the table's. In a
+	float weight; /* push to slots: the number of samples that the pushed sum is over; at least 0 */
+	float rate; /* push to slots: learning rate for this step; NaN or negative: the table's. In a
 			 * synchronous step the lowest rank's counts */
-	uint64_t steps;       /* set by a pull from slots: updates in the weights, the least over the chunks read */
+	uint64_t steps; /* set by a pull from slots: updates in the weights, the least over the chunks read */
 	uint64_t unknown_ops; /* set by a push that returns -EIO */
 };
-#define RAMPS_TRANSFER_INIT                                                                        \
-	{ .size = sizeof(struct ramps_transfer), .weight = 1.0f, .rate = -1.0f }
+#define RAMPS_TRANSFER_INIT                                                          \
+	{                                                                            \
+		.size = sizeof(struct ramps_transfer), .weight = 1.0f, .rate = -1.0f \
+	}
 
 /*
  * Reads rows first_row .. first_row+rows-1 into dst, rows * dim values of the table's type. Any alignment
@@ -347,8 +364,8 @@ int ramps_table_push(struct ramps_table *table, uint64_t first_row, uint64_t row
  */
 int ramps_table_pull_rows(struct ramps_table *table, const uint64_t *rows, size_t n, void *dst,
 			  struct ramps_transfer *transfer, int timeout_ms);
-int ramps_table_push_rows(struct ramps_table *table, const uint64_t *rows, size_t n, const void *src,
-			  struct ramps_transfer *transfer, int timeout_ms);
+int ramps_table_push_rows(struct ramps_table *table, const uint64_t *rows, size_t n,
+			  const void *src, struct ramps_transfer *transfer, int timeout_ms);
 
 /*
  * Points *view at the rows where they lie, read-only, without a copy: always what is there now, as a
@@ -380,11 +397,11 @@ struct ramps_op {
 	uint32_t kind;  /* enum ramps_op_kind */
 	uint32_t flags; /* RAMPS_OP_... */
 	struct ramps_table *table;
-	uint64_t first_row, rows;  /* of pull and push; rows is the count of row_ids otherwise */
-	const uint64_t *row_ids;   /* of pull_rows and push_rows; stays valid until reaped, like data */
-	void *data;                /* destination or source; a push only reads it */
+	uint64_t first_row, rows; /* of pull and push; rows is the count of row_ids otherwise */
+	const uint64_t *row_ids; /* of pull_rows and push_rows; stays valid until reaped, like data */
+	void *data;              /* destination or source; a push only reads it */
 	struct ramps_transfer transfer; /* size 0: the defaults */
-	uint64_t tag;              /* returned in ramps_done */
+	uint64_t tag;                   /* returned in ramps_done */
 };
 
 struct ramps_done {
@@ -422,8 +439,8 @@ struct ramps_group {
  * Opens the barrier of this name, made by whoever comes first. group NULL: all ranks. A barrier is used any
  * number of times. -EEXIST: it has another group. -ENOSPC: the server's arena is full.
  */
-int ramps_barrier_open(struct ramps_worker *worker, const char *name, const struct ramps_group *group,
-		       struct ramps_barrier **barrier);
+int ramps_barrier_open(struct ramps_worker *worker, const char *name,
+		       const struct ramps_group *group, struct ramps_barrier **barrier);
 
 /*
  * The first half of ramps_barrier_wait(), to overlap work: this rank has arrived. Waits only until its

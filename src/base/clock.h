@@ -5,8 +5,8 @@
 
 #include <stdint.h>
 
-#define NS_PER_MS 1000000ull
-#define NS_PER_S 1000000000ull
+#define NS_PER_MS    1000000ull
+#define NS_PER_S     1000000000ull
 #define BASE_FOREVER UINT64_MAX
 
 /* CLOCK_MONOTONIC; only src/shm, src/api and tools ask it, all else asks its fabric. */

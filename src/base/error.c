@@ -77,7 +77,7 @@ static void make_one_line(char *text)
 			*text = '?';
 }
 
-int base_fail(int code, const char *fmt, ...)
+void base_record(int code, const char *fmt, ...)
 {
 	struct record *record = current();
 	int saved_errno = errno;
@@ -92,7 +92,6 @@ int base_fail(int code, const char *fmt, ...)
 	memcpy(record->text, text, sizeof(text));
 	made = true;
 	errno = saved_errno;
-	return code;
 }
 
 void base_error_peer(const char *address)

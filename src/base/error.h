@@ -10,8 +10,17 @@
 
 struct ramps_error;
 
-/* Records one line of text (what happened, what to do) and returns code, a negative errno. */
-int base_fail(int code, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/*
+ * int base_fail(int code, const char *fmt, ...): records one line of text (what happened, what to do) and
+ * returns code, a negative errno. As an expression, so that whoever checks the code sees that it is the code.
+ */
+#define base_fail(code, ...)                          \
+	({                                            \
+		int base_code_ = (code);              \
+		base_record(base_code_, __VA_ARGS__); \
+		base_code_;                           \
+	})
+void base_record(int code, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 /* Adds to the record made last: the server's address; ranks that are waited for, which are copied. */
 void base_error_peer(const char *address);

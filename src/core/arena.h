@@ -13,7 +13,7 @@
 #include "fabric/fabric.h"
 
 #define CORE_MAX_ARENA_BYTES (1ull << 44)
-#define CORE_MAX_CELLS (1u << 20)
+#define CORE_MAX_CELLS       (1u << 20)
 
 struct core_arena_options {
 	const char *directory; /* absolute; made if it is not there, its parent must be */
@@ -26,8 +26,8 @@ struct core_arena_options {
 
 struct core_arena {
 	struct fabric_memory memory[CORE_REGIONS]; /* words, published, private; [CORE_SLOTS] is not used */
-	struct fabric_memory *slots;               /* one a rank; base is NULL until core_arena_slots() */
-	uint64_t allocated[CORE_REGIONS];          /* bytes; [CORE_SLOTS]: of all ranks together */
+	struct fabric_memory *slots;      /* one a rank; base is NULL until core_arena_slots() */
+	uint64_t allocated[CORE_REGIONS]; /* bytes; [CORE_SLOTS]: of all ranks together */
 	uint64_t arena_bytes;
 	uint32_t max_workers, cells;
 	bool resumed; /* it was there, an earlier server left it */

@@ -33,21 +33,21 @@
 
 #include <ramps/ramps.h>
 
-#define CORE_MAGIC 0x73706d6172000001ull /* arena, layout family 1 */
-#define CORE_VERSION 1u
-#define CORE_LINE_BYTES 64u
-#define CORE_PAGE_BYTES 4096u
+#define CORE_MAGIC       0x73706d6172000001ull /* arena, layout family 1 */
+#define CORE_VERSION     1u
+#define CORE_LINE_BYTES  64u
+#define CORE_PAGE_BYTES  4096u
 #define CORE_CHUNK_BYTES 65536u /* of parameters, and of one ring cell */
 #define CORE_MAX_ENTRIES 16384u
 #define CORE_MAX_SERVERS 64u
 #define CORE_MAX_WORKERS 16384u
-#define CORE_MAX_FAN_IN 32u
+#define CORE_MAX_FAN_IN  32u
 #define CORE_QUEUE_PAIRS 4u /* landed counters of a rank */
 
 enum core_region {
 	CORE_WORDS = 0,
 	CORE_PUBLISHED = 1,
-	CORE_SLOTS = 2, /* the rank's own */
+	CORE_SLOTS = 2,   /* the rank's own */
 	CORE_PRIVATE = 3, /* never granted */
 	CORE_REGIONS = 4,
 };
@@ -59,16 +59,16 @@ struct core_header {
 	uint64_t arena_id; /* random */
 	char job[RAMPS_NAME_BYTES];
 	uint32_t max_workers, cells; /* cells of each ring */
-	uint32_t on_death; /* enum ramps_on_death */
-	uint32_t workers;  /* of the job; 0 until the first join fixes workers, shard and shards */
+	uint32_t on_death;           /* enum ramps_on_death */
+	uint32_t workers; /* of the job; 0 until the first join fixes workers, shard and shards */
 	uint32_t shard, shards;
 	uint64_t arena_bytes; /* most that regions may use together */
 	uint64_t states_offset, ranks_offset, entries_offset; /* in published */
-	uint64_t rank_words_offset;                /* in words */
+	uint64_t rank_words_offset;                           /* in words */
 	uint64_t server_pid, lives; /* lives: how often a server has taken this arena */
-	uint64_t entries;  /* directory entries published so far; waitable */
-	uint64_t members;  /* grows with every change of a rank's state; waitable */
-	uint64_t asleep;   /* 1: the server sleeps, a commit must be followed by CORE_WAKE */
+	uint64_t entries;           /* directory entries published so far; waitable */
+	uint64_t members;           /* grows with every change of a rank's state; waitable */
+	uint64_t asleep;     /* 1: the server sleeps, a commit must be followed by CORE_WAKE */
 	uint64_t used_bytes; /* of arena_bytes, for people */
 };
 
@@ -85,16 +85,16 @@ enum core_rank_state {
 
 /* published, one a rank */
 struct core_rank {
-	uint64_t head; /* ring positions consumed; waitable */
-	uint64_t applied;  /* pushes to slots applied, for people */
-	uint64_t dropped;  /* pushes consumed but older than their step */
-	uint64_t pid;      /* of the process, 0 where the fabric can't tell */
+	uint64_t head;    /* ring positions consumed; waitable */
+	uint64_t applied; /* pushes to slots applied, for people */
+	uint64_t dropped; /* pushes consumed but older than their step */
+	uint64_t pid;     /* of the process, 0 where the fabric can't tell */
 	uint64_t reserved[4];
 };
 
 /* words, one a rank; only that rank changes it */
 struct core_rank_words {
-	uint64_t tail;      /* ring positions committed */
+	uint64_t tail; /* ring positions committed */
 	uint64_t heartbeat;
 	uint64_t landed[CORE_QUEUE_PAIRS]; /* additions to shared words done by lists that are complete, per queue pair */
 	uint64_t reserved[2];
@@ -117,7 +117,7 @@ struct core_table {
 	float rate;
 	uint32_t chunk_elements;
 	uint64_t first_element, elements; /* of this server's part; elements may be 0 */
-	uint64_t data_offset;    /* direct: int64 in words; slots: float in published */
+	uint64_t data_offset;             /* direct: int64 in words; slots: float in published */
 	uint64_t chunks_offset;  /* slots: core_chunk[] in published, one a chunk of this part */
 	uint64_t applied_offset; /* slots: uint64_t[chunk][workers] in private */
 };
@@ -129,8 +129,8 @@ struct core_table {
  */
 struct core_barrier {
 	uint32_t members, fan_in;
-	uint64_t nodes_offset;  /* in words */
-	uint64_t group_offset;  /* in published: bits of the member ranks, uint64_t[(workers+63)/64]; 0: all ranks */
+	uint64_t nodes_offset; /* in words */
+	uint64_t group_offset; /* in published: bits of the member ranks, uint64_t[(workers+63)/64]; 0: all ranks */
 	uint32_t first_generation, reserved;
 };
 
@@ -149,7 +149,7 @@ struct core_entry {
 		struct core_barrier barrier;
 		struct core_clock clock;
 	};
-	uint64_t steps;  /* slots: chunk updates done, for people */
+	uint64_t steps;                                 /* slots: chunk updates done, for people */
 	uint64_t words_end, published_end, private_end; /* how far each region is used, this entry included */
 	uint64_t creator; /* while CORE_PREPARING: core_state(rank, incarnation) of who fills it in */
 	uint8_t reserved[56];
@@ -158,12 +158,12 @@ struct core_entry {
 /* published, one a chunk of a slots table */
 struct core_chunk {
 	uint64_t version; /* odd while the chunk changes; never goes back */
-	uint64_t steps;   /* updates in the weights; for a synchronous table the step it waits for */
+	uint64_t steps; /* updates in the weights; for a synchronous table the step it waits for */
 };
 
 /* words, a barrier's node: see sync/barrier.c */
 struct core_node {
-	uint64_t word;     /* generation << 32 | arrived */
+	uint64_t word; /* generation << 32 | arrived */
 	uint64_t released; /* generations released, passed down the tree: generation + 1 in the low 32 bits */
 	uint64_t reserved[6];
 };
@@ -177,10 +177,10 @@ enum core_cell_kind {
 struct core_cell {
 	uint64_t position; /* of the ring, so that a cell names itself */
 	uint64_t step;     /* synchronous: the chunk's step that this is for; else the position */
-	uint32_t kind, entry; /* entry: index in the directory */
-	uint32_t chunk;    /* index in this server's part */
+	uint32_t kind, entry;  /* entry: index in the directory */
+	uint32_t chunk;        /* index in this server's part */
 	uint32_t first, count; /* values, within the chunk */
-	float weight, rate; /* rate: negative: the table's */
+	float weight, rate;    /* rate: negative: the table's */
 	uint32_t reserved[5];
 };
 
@@ -188,11 +188,11 @@ struct core_cell {
 struct core_private {
 	uint64_t magic, arena_id;
 	uint64_t valid;
-	uint64_t version, steps; /* of the chunk, before */
+	uint64_t version, steps;             /* of the chunk, before */
 	uint32_t entry, chunk, first, count; /* of the values copied */
-	uint32_t first_rank, ranks; /* whose applied counts are copied */
-	uint64_t undo_data_offset;    /* float[CORE_CHUNK_BYTES / 4] in private */
-	uint64_t undo_applied_offset; /* uint64_t[max_workers] in private */
+	uint32_t first_rank, ranks;          /* whose applied counts are copied */
+	uint64_t undo_data_offset;           /* float[CORE_CHUNK_BYTES / 4] in private */
+	uint64_t undo_applied_offset;        /* uint64_t[max_workers] in private */
 	uint64_t rank_private_offset;
 };
 

@@ -17,15 +17,15 @@
 enum core_request_kind {
 	CORE_JOIN = 1,
 	CORE_LEAVE,
-	CORE_CREATE,  /* entry: name, kind and parameters; idempotent. Reply: the entry, whole */
-	CORE_LOOKUP,  /* entry.name, entry.kind. Reply: the entry, or -ENOENT */
+	CORE_CREATE,    /* entry: name, kind and parameters; idempotent. Reply: the entry, whole */
+	CORE_LOOKUP,    /* entry.name, entry.kind. Reply: the entry, or -ENOENT */
 	CORE_SET_READY, /* entry.index: initial values are in */
 	CORE_WAKE,
 };
 
 enum core_join_how {
-	CORE_JOIN_NEW = 0,    /* a new life of the rank. Shard 0 chooses the incarnation; the others are told it */
-	CORE_JOIN_AGAIN = 1,  /* the same life reconnects, or a clone of it connects */
+	CORE_JOIN_NEW = 0, /* a new life of the rank. Shard 0 chooses the incarnation; the others are told it */
+	CORE_JOIN_AGAIN = 1, /* the same life reconnects, or a clone of it connects */
 };
 
 struct core_request {

@@ -43,22 +43,22 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define FABRIC_MAX_REGIONS 8
+#define FABRIC_MAX_REGIONS       8
 #define FABRIC_MAX_MESSAGE_BYTES 4096
-#define FABRIC_IDENTITY_BYTES 32
+#define FABRIC_IDENTITY_BYTES    32
 
 enum fabric_opcode {
-	FABRIC_READ = 1,        /* remote -> local, len_bytes */
-	FABRIC_WRITE,           /* local -> remote, len_bytes */
-	FABRIC_FETCH_ADD,       /* remote word += operand; old value to *local if local is not NULL */
-	FABRIC_COMPARE_SWAP,    /* remote word = operand if it equals compare; old value to *local */
-	FABRIC_READ_LIST,       /* for i < count: len_bytes at offsets[i] -> local + i * len_bytes */
-	FABRIC_FETCH_ADD_LIST,  /* for i < count: word at offsets[i] += addends[i]; nothing is returned */
+	FABRIC_READ = 1,     /* remote -> local, len_bytes */
+	FABRIC_WRITE,        /* local -> remote, len_bytes */
+	FABRIC_FETCH_ADD,    /* remote word += operand; old value to *local if local is not NULL */
+	FABRIC_COMPARE_SWAP, /* remote word = operand if it equals compare; old value to *local */
+	FABRIC_READ_LIST,    /* for i < count: len_bytes at offsets[i] -> local + i * len_bytes */
+	FABRIC_FETCH_ADD_LIST, /* for i < count: word at offsets[i] += addends[i]; nothing is returned */
 };
 
 enum fabric_op_flags {
-	FABRIC_FENCE = 1u << 0,    /* begins after earlier READs and atomics of this endpoint completed */
-	FABRIC_INLINE = 1u << 1,   /* WRITE: local memory may be reused when post returns; len_bytes <= limit */
+	FABRIC_FENCE = 1u << 0, /* begins after earlier READs and atomics of this endpoint completed */
+	FABRIC_INLINE = 1u << 1, /* WRITE: local memory may be reused when post returns; len_bytes <= limit */
 	FABRIC_WAITABLE = 1u << 2, /* atomic: somebody may sit in fabric_wait_word() on this word */
 };
 
@@ -66,7 +66,7 @@ struct fabric_op {
 	uint8_t opcode;
 	uint8_t flags;
 	uint16_t region;
-	uint32_t count; /* of a list operation */
+	uint32_t count;  /* of a list operation */
 	uint64_t offset; /* in the region; 8-byte aligned for atomics */
 	uint64_t len_bytes;
 	void *local; /* WRITE only reads it */
@@ -83,7 +83,7 @@ struct fabric_op {
 
 struct fabric_completion {
 	uint32_t pending; /* lists that are not complete */
-	int32_t status;   /* 0, or the first error as negative errno; the owner sets both to 0 before first use */
+	int32_t status; /* 0, or the first error as negative errno; the owner sets both to 0 before first use */
 };
 
 enum fabric_rights {
@@ -93,12 +93,12 @@ enum fabric_rights {
 };
 
 struct fabric_limits {
-	uint32_t max_ops;              /* operations in one post; a list operation counts its `count` */
-	uint32_t outstanding_reads;    /* per endpoint, READs and atomics */
-	uint32_t inline_bytes;         /* largest FABRIC_INLINE */
-	uint64_t max_transfer_bytes;   /* of one READ or WRITE */
-	bool fate_known;               /* a broken endpoint leaves no operation in doubt */
-	bool atomics_with_cpu;         /* atomics are atomic with respect to the server's CPU too */
+	uint32_t max_ops; /* operations in one post; a list operation counts its `count` */
+	uint32_t outstanding_reads;  /* per endpoint, READs and atomics */
+	uint32_t inline_bytes;       /* largest FABRIC_INLINE */
+	uint64_t max_transfer_bytes; /* of one READ or WRITE */
+	bool fate_known;             /* a broken endpoint leaves no operation in doubt */
+	bool atomics_with_cpu;       /* atomics are atomic with respect to the server's CPU too */
 };
 
 /* What a server registers: part of its arena. fd is the file behind it, or -1; the caller keeps all of it until unregistered. */
@@ -111,8 +111,8 @@ struct fabric_memory {
 
 enum fabric_event_kind {
 	FABRIC_CONNECTED = 1, /* a peer has connected and is not known yet; endpoint is the server's to close */
-	FABRIC_MESSAGE,       /* endpoint sent len_bytes, in `message` */
-	FABRIC_CLOSED,        /* endpoint's peer is gone or going: cut it, then close it */
+	FABRIC_MESSAGE, /* endpoint sent len_bytes, in `message` */
+	FABRIC_CLOSED,  /* endpoint's peer is gone or going: cut it, then close it */
 };
 
 struct fabric_event {
@@ -156,21 +156,24 @@ struct fabric_ops {
 	int (*loopback)(struct fabric_listener *, struct fabric_endpoint **);
 	bool (*peer_gone)(struct fabric_listener *, const unsigned char identity[FABRIC_IDENTITY_BYTES]);
 
-	int (*grant)(struct fabric_endpoint *, uint32_t region, const struct fabric_memory *, uint32_t rights);
+	int (*grant)(struct fabric_endpoint *, uint32_t region, const struct fabric_memory *,
+		     uint32_t rights);
 	void (*identity)(struct fabric_endpoint *, unsigned char identity[FABRIC_IDENTITY_BYTES]);
 	int (*cut)(struct fabric_endpoint *);
 
-	int (*connect)(struct fabric *, const char *address, uint64_t deadline_ns, struct fabric_endpoint **);
+	int (*connect)(struct fabric *, const char *address, uint64_t deadline_ns,
+		       struct fabric_endpoint **);
 	int (*send)(struct fabric_endpoint *, const void *message, uint32_t len_bytes);
 	int (*recv)(struct fabric_endpoint *, void *message, uint32_t len_bytes, uint64_t deadline_ns);
 	int (*check)(struct fabric_endpoint *);
 	const void *(*map)(struct fabric_endpoint *, uint32_t region, uint64_t offset, uint64_t len_bytes);
 	void (*endpoint_close)(struct fabric_endpoint *);
 
-	int (*post)(struct fabric_endpoint *, const struct fabric_op *, uint32_t n, struct fabric_completion *);
+	int (*post)(struct fabric_endpoint *, const struct fabric_op *, uint32_t n,
+		    struct fabric_completion *);
 	int (*poll)(struct fabric_endpoint *, uint64_t deadline_ns);
-	int (*wait_word)(struct fabric_endpoint *, uint32_t region, uint64_t offset, uint64_t seen, uint64_t *value,
-			 uint64_t deadline_ns);
+	int (*wait_word)(struct fabric_endpoint *, uint32_t region, uint64_t offset, uint64_t seen,
+			 uint64_t *value, uint64_t deadline_ns);
 };
 
 extern const struct fabric_ops fabric_defaults;
@@ -221,7 +224,8 @@ static inline void fabric_unregister(struct fabric *fabric, struct fabric_memory
 }
 
 /* -EADDRINUSE, -EADDRNOTAVAIL, -EINVAL, -EACCES, -EMFILE, -ENOSPC. */
-static inline int fabric_listen(struct fabric *fabric, const char *address, struct fabric_listener **listener)
+static inline int fabric_listen(struct fabric *fabric, const char *address,
+				struct fabric_listener **listener)
 {
 	return fabric->ops->listen(fabric, address, listener);
 }
@@ -265,14 +269,15 @@ static inline int fabric_loopback(struct fabric_listener *listener, struct fabri
  * Gives the endpoint's peer the rights (enum fabric_rights) on registered memory as region `region`, below
  * FABRIC_MAX_REGIONS, each once. The peer may use it when it has received a message sent later.
  */
-static inline int fabric_grant(struct fabric_endpoint *ep, uint32_t region, const struct fabric_memory *memory,
-			       uint32_t rights)
+static inline int fabric_grant(struct fabric_endpoint *ep, uint32_t region,
+			       const struct fabric_memory *memory, uint32_t rights)
 {
 	return ep->ops->grant(ep, region, memory, rights);
 }
 
 /* Who the peer is, in bytes that a restarted server can ask fabric_peer_gone() about. */
-static inline void fabric_identity(struct fabric_endpoint *ep, unsigned char identity[FABRIC_IDENTITY_BYTES])
+static inline void fabric_identity(struct fabric_endpoint *ep,
+				   unsigned char identity[FABRIC_IDENTITY_BYTES])
 {
 	ep->ops->identity(ep, identity);
 }
@@ -307,7 +312,8 @@ static inline int fabric_connect(struct fabric *fabric, const char *address, uin
 }
 
 /* Receives one message, of at most len_bytes. Returns its length. -EAGAIN: none before the deadline. -EMSGSIZE, -ENOTCONN. */
-static inline int fabric_recv(struct fabric_endpoint *ep, void *message, uint32_t len_bytes, uint64_t deadline_ns)
+static inline int fabric_recv(struct fabric_endpoint *ep, void *message, uint32_t len_bytes,
+			      uint64_t deadline_ns)
 {
 	return ep->ops->recv(ep, message, len_bytes, deadline_ns);
 }
@@ -320,7 +326,8 @@ static inline int fabric_check(struct fabric_endpoint *ep)
 
 /* A pointer to a region's memory for plain loads, or NULL where the fabric has none or the range is not readable. Holds until
  * every endpoint of this fabric to that memory is closed. */
-static inline const void *fabric_map(struct fabric_endpoint *ep, uint32_t region, uint64_t offset, uint64_t len_bytes)
+static inline const void *fabric_map(struct fabric_endpoint *ep, uint32_t region, uint64_t offset,
+				     uint64_t len_bytes)
 {
 	return ep->ops->map(ep, region, offset, len_bytes);
 }
@@ -350,8 +357,8 @@ static inline int fabric_poll(struct fabric_endpoint *ep, uint64_t deadline_ns)
  * -ETIMEDOUT (the value is stored too), -ENOTCONN within a second of the peer's death, and what
  * fabric_post() says of a READ of this word. Sees the effect of this endpoint's earlier operations.
  */
-static inline int fabric_wait_word(struct fabric_endpoint *ep, uint32_t region, uint64_t offset, uint64_t seen,
-				   uint64_t *value, uint64_t deadline_ns)
+static inline int fabric_wait_word(struct fabric_endpoint *ep, uint32_t region, uint64_t offset,
+				   uint64_t seen, uint64_t *value, uint64_t deadline_ns)
 {
 	return ep->ops->wait_word(ep, region, offset, seen, value, deadline_ns);
 }

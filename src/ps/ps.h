@@ -15,7 +15,8 @@ struct ps_server;
  * Begins to serve the arena at address: brings a resumed arena into order (restart.c), then listens. The
  * fabric and the arena stay the caller's and outlive the server. Errors of core/arena.h and fabric_listen().
  */
-int ps_open(struct fabric *fabric, struct core_arena *arena, const char *address, struct ps_server **server);
+int ps_open(struct fabric *fabric, struct core_arena *arena, const char *address,
+	    struct ps_server **server);
 
 /* Takes what control messages and commits there are now. 1: there was something to do; 0: nothing. Negative: the
  * server can't go on. Never blocks. */

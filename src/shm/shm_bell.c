@@ -37,7 +37,8 @@
 #include "base/word.h"
 #include "shm/shm_private.h"
 
-#define SPINS 40
+#define SPINS       40
+#define YIELD_SPINS 10 /* before the next sched_yield() */
 
 static void pause_cpu(void)
 {
@@ -115,7 +116,7 @@ static int wait_long(struct shm_endpoint *ep, uint32_t *bell, const uint64_t *wo
 			return timed_out(ep);
 		if (now_ns - started_ns < ep->fabric->awake_ns) {
 			sched_yield();
-			for (int i = 0; i < SPINS && word_acquire(word) == seen; i++)
+			for (int i = 0; i < YIELD_SPINS && word_acquire(word) == seen; i++)
 				pause_cpu();
 		} else {
 			uint64_t left_ns = deadline_ns - now_ns;

@@ -274,7 +274,7 @@ int shm_recv(struct fabric_endpoint *base, void *message, uint32_t len_bytes, ui
 {
 	struct shm_endpoint *ep = shm_of(base);
 	unsigned char payload[FABRIC_MAX_MESSAGE_BYTES];
-	struct shm_frame frame;
+	struct shm_frame frame = { 0 };
 	bool last = false;
 	int ret;
 

@@ -184,7 +184,7 @@ void shm_leave(struct shm_endpoint *ep)
 
 	for (int i = 0; i < FABRIC_MAX_REGIONS; i++) {
 		if (ep->mappings[i])
-			shm_unmap_file(ep->fabric, ep->mappings[i]);
+			shm_unmap_file(ep->fabric, ep->mappings[i], true);
 		ep->mappings[i] = NULL;
 		ep->regions[i].rights = 0;
 	}

@@ -85,7 +85,7 @@ static int map_new(int fd, const struct stat *file, uint64_t len_bytes, bool wri
 	m->base = mmap(NULL, len_bytes, writable ? PROT_READ | PROT_WRITE : PROT_READ,
 		       MAP_SHARED | MAP_NORESERVE, fd, 0);
 	if (m->base == MAP_FAILED) {
-		ret = base_fail(-errno, "mapping %llu bytes of the server's memory: %s",
+		ret = base_fail(errno ? -errno : -EIO, "mapping %llu bytes of the server's memory: %s",
 				(unsigned long long)len_bytes, strerrordesc_np(errno));
 		free(m);
 		return ret;
@@ -126,22 +126,25 @@ out:
 	return ret;
 }
 
-void shm_unmap_file(struct shm_fabric *fabric, struct shm_mapping *mapping)
+void shm_unmap_file(struct shm_fabric *fabric, struct shm_mapping *mapping, bool own)
 {
 	struct shm_mapping **at;
 	bool last;
 
-	pthread_mutex_lock(&fabric->lock);
+	if (own)
+		pthread_mutex_lock(&fabric->lock);
 	last = --mapping->refs == 0;
 	if (last) {
 		for (at = &fabric->mappings; *at != mapping; at = &(*at)->next)
 			;
 		*at = mapping->next;
 	}
-	pthread_mutex_unlock(&fabric->lock);
+	if (own)
+		pthread_mutex_unlock(&fabric->lock);
 	if (!last)
 		return;
-	munmap(mapping->base, mapping->len_bytes);
+	if (own)
+		munmap(mapping->base, mapping->len_bytes);
 	free(mapping);
 }
 
@@ -175,9 +178,9 @@ void shm_endpoint_free(struct shm_endpoint *ep)
 {
 	bool own = ep->pid == getpid(); /* else: a fork's copy, where nothing is mapped */
 
-	for (int i = 0; i < FABRIC_MAX_REGIONS && own; i++)
+	for (int i = 0; i < FABRIC_MAX_REGIONS; i++)
 		if (ep->mappings[i])
-			shm_unmap_file(ep->fabric, ep->mappings[i]);
+			shm_unmap_file(ep->fabric, ep->mappings[i], own);
 	if (ep->role == SHM_CLIENT && ep->bells && own)
 		munmap(ep->bells, SHM_BELLS_BYTES);
 	if (ep->socket >= 0)

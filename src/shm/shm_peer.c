@@ -63,7 +63,7 @@ static int read_file(const char *path, char *buf, size_t len_bytes)
 static uint64_t boot_hash(void)
 {
 	uint64_t hash = 0xcbf29ce484222325ull;
-	char text[64];
+	char text[64] = "";
 
 	if (read_file("/proc/sys/kernel/random/boot_id", text, sizeof(text)) < 0)
 		return 1;

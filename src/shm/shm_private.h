@@ -13,7 +13,7 @@
 
 #define SHM_VERSION       1u
 #define SHM_LOOK_NS       50000000ull /* longest time between looks whether the peer is there */
-#define SHM_AWAKE_NS      60000u
+#define SHM_AWAKE_NS      100000u
 #define SHM_BELLS         1024u
 #define SHM_BELLS_BYTES   (SHM_BELLS * 64u)
 #define SHM_ADDRESS_BYTES 96
@@ -118,7 +118,8 @@ int shm_endpoint_new(struct shm_fabric *fabric, enum shm_role role, struct shm_e
 void shm_endpoint_free(struct shm_endpoint *ep);
 int shm_map_file(struct shm_fabric *fabric, int fd, uint64_t len_bytes, bool writable,
 		 struct shm_mapping **mapping);
-void shm_unmap_file(struct shm_fabric *fabric, struct shm_mapping *mapping);
+/* own: false in a forked child, where the mapping itself is not. */
+void shm_unmap_file(struct shm_fabric *fabric, struct shm_mapping *mapping, bool own);
 
 /* shm_directory.c */
 int shm_open_directory(const char *path, bool make);

@@ -407,6 +407,11 @@ int sync_barrier_arrive(struct sync_peer *peer, struct sync_barrier *b, uint64_t
 	return ret;
 }
 
+bool sync_barrier_arrived(const struct sync_barrier *b)
+{
+	return b->arrived;
+}
+
 int sync_barrier_wait(struct sync_peer *peer, struct sync_barrier *b, uint64_t deadline_ns)
 {
 	int ret = 0;

@@ -6,7 +6,7 @@
 
 #include "sync/sync.h"
 
-#define SYNC_MAX_LEVELS 16u /* fan-in 2 reaches 16384 members in 14 */
+#define SYNC_MAX_LEVELS     16u /* fan-in 2 reaches 16384 members in 14 */
 #define SYNC_DEFAULT_FAN_IN 32u
 
 /* One rank's place in a barrier. Belongs to one thread at a time; the peer is passed to each call. */
@@ -29,6 +29,9 @@ int sync_barrier_arrive(struct sync_peer *peer, struct sync_barrier *barrier, ui
 /* Arrives if need be, and waits. -ETIMEDOUT and -EOWNERDEAD: ranks are in the error. -EINTR, -ENOTCONN. */
 int sync_barrier_wait(struct sync_peer *peer, struct sync_barrier *barrier, uint64_t deadline_ns);
 
+/* Whether this member has arrived and not yet waited. */
+bool sync_barrier_arrived(const struct sync_barrier *barrier);
+
 /* The generation that this member is in or enters next. */
 uint32_t sync_barrier_generation(const struct sync_barrier *barrier);
 
@@ -40,8 +43,8 @@ void sync_barrier_close(struct sync_barrier *barrier);
  * releases that a dead member left undone. Call it again whenever a member may have arrived. Returns how
  * many it arrived for.
  */
-int sync_barrier_stand_in(struct sync_peer *peer, const struct core_barrier *where, const bool *absent,
-			  uint64_t deadline_ns);
+int sync_barrier_stand_in(struct sync_peer *peer, const struct core_barrier *where,
+			  const bool *absent, uint64_t deadline_ns);
 
 /*
  * What a reader of the arena's words can say of a barrier: its open generation, and for each member whether

@@ -16,9 +16,11 @@ int barrier_tree_init(struct barrier_tree *tree, const struct core_barrier *wher
 	uint64_t offset = where->nodes_offset;
 
 	if (!where->members || where->members > CORE_MAX_WORKERS || where->fan_in < 2 ||
-	    where->fan_in > CORE_MAX_FAN_IN)
-		return base_fail(-EINVAL, "barrier: no tree of %u members with fan-in %u",
-				 where->members, where->fan_in);
+	    where->fan_in > CORE_MAX_FAN_IN) {
+		base_fail(-EINVAL, "barrier: no tree of %u members with fan-in %u", where->members,
+			  where->fan_in);
+		return -EINVAL;
+	}
 	tree->members = where->members;
 	tree->fan_in = where->fan_in;
 	do {

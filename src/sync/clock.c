@@ -35,14 +35,19 @@ int sync_clock_open(struct sync_peer *peer, const struct core_clock *where, uint
 		    uint64_t deadline_ns, struct sync_clock **clock)
 {
 	struct sync_clock *c;
-	int ret;
+	int ret = -EINVAL;
 
-	if (rank >= where->members || where->members > peer->workers)
-		return base_fail(-EINVAL, "clock: rank %u of %u, of a job of %u", rank,
-				 where->members, peer->workers);
+	if (rank >= where->members || where->members > peer->workers) {
+		base_fail(ret, "clock: rank %u of %u, of a job of %u", rank, where->members,
+			  peer->workers);
+		return ret;
+	}
+	ret = -ENOMEM;
 	c = calloc(1, sizeof(*c));
-	if (!c)
-		return base_fail(-ENOMEM, "clock: no memory");
+	if (!c) {
+		base_fail(ret, "clock: no memory");
+		return ret;
+	}
 	c->words_offset = where->words_offset;
 	c->ranks = where->members;
 	c->rank = rank;
@@ -50,7 +55,7 @@ int sync_clock_open(struct sync_peer *peer, const struct core_clock *where, uint
 	c->states = calloc(peer->workers, sizeof(*c->states));
 	c->behind = calloc(c->ranks, sizeof(*c->behind));
 	if (!c->counts || !c->states || !c->behind) {
-		ret = base_fail(-ENOMEM, "clock: no memory for %u ranks", c->ranks);
+		base_fail(ret, "clock: no memory for %u ranks", c->ranks);
 		goto fail;
 	}
 	ret = sync_read(peer, CORE_WORDS, c->words_offset + rank * sizeof(uint64_t), peer->result,

@@ -26,8 +26,8 @@ struct sync_peer {
  * One slice of a wait on a word: like fabric_wait_word(), but returns -EAGAIN after SYNC_SLICE_NS, for the caller to look
  * around and come again, -ETIMEDOUT only at the deadline, and -EINTR when interrupted.
  */
-int sync_wait_slice(struct sync_peer *peer, uint32_t region, uint64_t offset, uint64_t seen, uint64_t *value,
-		    uint64_t deadline_ns);
+int sync_wait_slice(struct sync_peer *peer, uint32_t region, uint64_t offset, uint64_t seen,
+		    uint64_t *value, uint64_t deadline_ns);
 
 /* The deadline for looking around: a slice from now, or deadline_ns if that is later. */
 uint64_t sync_grace(struct sync_peer *peer, uint64_t deadline_ns);
@@ -36,8 +36,8 @@ uint64_t sync_grace(struct sync_peer *peer, uint64_t deadline_ns);
 int sync_read_states(struct sync_peer *peer, uint64_t *states, uint64_t deadline_ns);
 
 /* Reads len_bytes of a region, in as many READs as the fabric needs. */
-int sync_read(struct sync_peer *peer, uint32_t region, uint64_t offset, void *dst, uint64_t len_bytes,
-	      uint64_t deadline_ns);
+int sync_read(struct sync_peer *peer, uint32_t region, uint64_t offset, void *dst,
+	      uint64_t len_bytes, uint64_t deadline_ns);
 
 #define SYNC_RANKS_TEXT 160
 

@@ -52,8 +52,6 @@ static int link_reach(struct ramps_worker *worker, struct worker_link *link, uin
 		base_error_peer(link->address);
 		return ret;
 	}
-	if (link->ep)
-		fabric_endpoint_close(link->ep);
 	link->ep = ep;
 	link->broken = false;
 	link->peer = (struct sync_peer){
@@ -95,16 +93,28 @@ static int link_join(struct ramps_worker *worker, uint32_t shard, uint32_t how, 
 	return ret == -EAGAIN ? -ETIMEDOUT : ret;
 }
 
+/* An endpoint before this one is closed last: what it maps stays mapped where it is, under the views. */
 int worker_link_connect(struct ramps_worker *worker, uint32_t shard, uint32_t how, uint64_t deadline_ns)
 {
 	struct worker_link *link = worker_link(worker, shard);
+	struct fabric_endpoint *before = link->ep;
+	struct sync_peer peer = link->peer;
 	int ret;
 
 	ret = link_reach(worker, link, how, deadline_ns);
-	if (!ret)
-		ret = link_join(worker, shard, how, deadline_ns);
+	if (ret)
+		return ret;
+	ret = link_join(worker, shard, how, deadline_ns);
 	if (!ret)
 		ret = link_read_header(worker, shard, &link->header);
+	if (ret && before) {
+		fabric_endpoint_close(link->ep);
+		link->ep = before;
+		link->peer = peer;
+		link->broken = true;
+	} else if (before) {
+		fabric_endpoint_close(before);
+	}
 	return ret;
 }
 

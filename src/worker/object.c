@@ -196,7 +196,9 @@ int worker_barrier_wait(struct ramps_barrier *barrier, int timeout_ms)
 
 	if (ret)
 		return ret;
-	ret = worker_flush(worker, RAMPS_APPLIED, timeout_ms);
+	/* What was pushed after arriving is none of this barrier's. */
+	if (!sync_barrier_arrived(object->barrier))
+		ret = worker_flush(worker, RAMPS_APPLIED, timeout_ms);
 	if (!ret)
 		ret = sync_barrier_wait(&worker_link(worker, object->shard)->peer, object->barrier,
 					worker_deadline(worker, timeout_ms));

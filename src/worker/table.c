@@ -208,8 +208,11 @@ static int lookup(struct ramps_worker *worker, uint32_t shard, const char *name,
 	do {
 		ret = worker_await_ready(worker, shard, reply.entry.index, deadline_ns);
 		/* The next life of that rank may still come and finish it. */
-		if (ret == -EOWNERDEAD && worker_link(worker, shard)->header.on_death != RAMPS_ON_DEATH_FAIL)
-			ret = worker_wait(worker, &wait, deadline_ns) ? -ETIMEDOUT : 1;
+		if (ret == -EOWNERDEAD &&
+		    worker_link(worker, shard)->header.on_death != RAMPS_ON_DEATH_FAIL) {
+			ret = worker_wait(worker, &wait, deadline_ns);
+			ret = ret ? ret : 1;
+		}
 	} while (ret == 1);
 	if (ret == -ETIMEDOUT)
 		return base_fail(ret, "table %s is there, but rank %u has not filled it in", name,

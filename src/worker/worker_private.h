@@ -191,8 +191,10 @@ int worker_read(struct ramps_worker *worker, uint32_t shard, uint32_t region, ui
 		void *dst, uint64_t len_bytes);
 int worker_add(struct ramps_worker *worker, uint32_t shard, uint64_t offset, uint64_t addend);
 uint64_t worker_deadline(struct ramps_worker *worker, int timeout_ms);
+bool worker_interrupted(struct ramps_worker *worker);
+
+/* wait.c */
 int worker_wait(struct ramps_worker *worker, struct worker_wait *wait, uint64_t deadline_ns);
-int worker_dead_ranks(struct ramps_worker *worker, uint32_t shard);
 
 /* request.c */
 int worker_request_begin(struct worker_request *request, struct ramps_table *table);

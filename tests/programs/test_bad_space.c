@@ -187,7 +187,7 @@ static void fill_file_system(void *unused)
 	}
 	/* fills it to the last page */
 	for (uint64_t rows = MIB; rows >= 512; rows /= 2) {
-		char name[32];
+		char name[64];
 		int i = 0;
 
 		do

@@ -93,6 +93,45 @@ static void nobody_of_forty_leaves_early(void **state)
 	job_stop();
 }
 
+/* Rank 0 arrives and pushes a step before it waits; rank 1 pushes its part of the step later. */
+static void push_between(uint32_t rank)
+{
+	struct ramps_schema schema = RAMPS_SCHEMA_INIT;
+	struct ramps_worker *worker = job_join(rank);
+	struct ramps_barrier *barrier = job_barrier(worker, "all");
+	struct ramps_table *table;
+	const float value = 1;
+
+	schema.name = "step";
+	schema.mode = RAMPS_SLOTS;
+	schema.synchronous = 1;
+	table = job_table(worker, &schema);
+	for (uint32_t round = 0; round < 100; round++) {
+		if (rank) {
+			OK(ramps_barrier_wait(barrier, JOB_TIMEOUT_MS));
+			AWAIT(told, round + 1);
+			OK(ramps_table_push(table, 0, 1, &value, NULL, JOB_TIMEOUT_MS));
+		} else {
+			OK(ramps_barrier_arrive(barrier, JOB_TIMEOUT_MS));
+			OK(ramps_table_push(table, 0, 1, &value, NULL, JOB_TIMEOUT_MS));
+			OK(ramps_barrier_wait(barrier, 10000));
+			job_add(told, 1);
+		}
+	}
+	ramps_barrier_close(barrier);
+	ramps_table_close(table);
+	job_leave(worker);
+}
+
+static void pushes_after_arriving_do_not_hold_up_the_wait(void **state)
+{
+	(void)state;
+	told = job_shared(sizeof(*told));
+	job_start(1, 2);
+	job_run(2, push_between, 30000);
+	job_stop();
+}
+
 static uint64_t *in_group[2];
 
 static void meet_in_groups(uint32_t rank)
@@ -368,6 +407,7 @@ int main(void)
 		job_test(nobody_of_three_leaves_early),
 		job_test(nobody_of_eight_leaves_early),
 		job_test(nobody_of_forty_leaves_early),
+		job_test(pushes_after_arriving_do_not_hold_up_the_wait),
 		job_test(groups_meet_by_themselves),
 		job_test(timeout_names_who_is_missing_and_the_arrival_stands),
 		job_test(interrupt_ends_a_wait_at_once),

@@ -11,7 +11,7 @@ tests="hanging_command_ends_at_its_deadline command_that_kills_its_machine_is_an
 	interrupt_ends_everything terminated_and_killed_tool_leave_nothing
 	killed_supervisor_leaves_nothing closed_output_ends_everything
 	failed_boot_shows_console_and_reason slow_boot_ends_at_its_deadline
-	kept_cluster_ends_with_its_lifetime network_without_root_reaches_all_nodes
+	kept_cluster_ends_with_its_lifetime kept_cluster_ends_with_its_folder network_without_root_reaches_all_nodes
 	network_by_a_program_reaches_all_nodes user_namespace_network_reaches_all_nodes
 	kvm_is_used_only_where_it_boots
 	cache_is_made_again_when_a_source_changes cache_is_made_again_when_the_kernel_package_changes"
@@ -75,7 +75,7 @@ hanging_command_ends_at_its_deadline()
 
 command_that_kills_its_machine_is_an_error()
 {
-	is 255 "$(status_of timeout 100 "$sr" vm -- sh -c 'echo b >/proc/sysrq-trigger; sleep 1000')" "status"
+	is 255 "$(status_of timeout 200 "$sr" vm -- sh -c 'echo b >/proc/sysrq-trigger; sleep 1000')" "status"
 	expect "node0: its QEMU ended with status 0" "$work/out"
 	expect "likely reason: something in the guest powered it off or reset it" "$work/out"
 	clean
@@ -136,7 +136,7 @@ closed_output_ends_everything()
 
 failed_boot_shows_console_and_reason()
 {
-	is 255 "$(status_of timeout 100 "$sr" vm --netem "no such words" -- true)" "status"
+	is 255 "$(status_of timeout 200 "$sr" vm --netem "no such words" -- true)" "status"
 	expect "the cluster did not boot" "$work/out"
 	expect "| softroce: failed: netem no such words" "$work/out"
 	expect "likely reason: the guest says: netem no such words" "$work/out"
@@ -145,7 +145,7 @@ failed_boot_shows_console_and_reason()
 
 slow_boot_ends_at_its_deadline()
 {
-	is 255 "$(status_of timeout 100 "$sr" vm --nodes 3 --boot-timeout 1 -- true)" "status"
+	is 255 "$(status_of timeout 200 "$sr" vm --nodes 3 --boot-timeout 1 -- true)" "status"
 	expect "not ready after 1.0 s" "$work/out"
 	expect "likely reason" "$work/out"
 	clean
@@ -153,9 +153,16 @@ slow_boot_ends_at_its_deadline()
 
 kept_cluster_ends_with_its_lifetime()
 {
-	is 0 "$(status_of timeout 100 "$sr" vm --keep --lifetime 20 --name short)" "status"
+	is 0 "$(status_of timeout 200 "$sr" vm --keep --lifetime 3 --name short)" "status"
 	expect short "$work/out"
-	within 40 nothing_left
+	within 20 nothing_left
+}
+
+kept_cluster_ends_with_its_folder()
+{
+	is 0 "$(status_of timeout 200 "$sr" vm --keep --name folder)" "status"
+	rm -r "$TMPDIR/softroce-$(id -u)-folder"
+	within 15 nothing_left
 }
 
 network_without_root_reaches_all_nodes()

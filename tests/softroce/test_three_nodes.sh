@@ -41,9 +41,11 @@ rping_runs_between_every_pair()
 
 perftest_runs_between_two_nodes()
 {
-	on node0 "$here/pair.sh" node1 node0 node1 ib_read_bw -F -R -d rxe0 -s 65536 -n 200 >"$work/out" 2>&1
+	on node0 "$here/pair.sh" node1 node0 node1 ib_read_bw -F -R -d rxe0 -s 65536 -n 200 >"$work/out" 2>&1 ||
+		fail "$(cat "$work/out")"
 	grep -qE '^ *65536 +200 +[0-9.]+ ' "$work/out" || fail "ib_read_bw: $(cat "$work/out")"
-	on node0 "$here/pair.sh" node0 node2 10.77.0.1 ib_write_lat -F -R -d rxe0 -s 8 -n 100 >"$work/out" 2>&1
+	on node0 "$here/pair.sh" node0 node2 10.77.0.1 ib_write_lat -F -R -d rxe0 -s 8 -n 100 >"$work/out" 2>&1 ||
+		fail "$(cat "$work/out")"
 	grep -qE '^ *8 +100 +[0-9.]+ ' "$work/out" || fail "ib_write_lat: $(cat "$work/out")"
 }
 

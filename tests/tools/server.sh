@@ -36,6 +36,7 @@ ends()
 {
 	local status=0 i
 
+	timeout 20 tail -s 0.02 --pid="$1" -f /dev/null || fail "$1 still runs"
 	wait "$1" || status=$?
 	for i in "${!pids[@]}"; do
 		[ "${pids[i]}" != "$1" ] || unset "pids[i]"

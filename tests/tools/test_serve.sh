@@ -255,7 +255,7 @@ stat_ends_well()
 	{
 		read -r -t 20 line
 		kill -INT $!
-		cat >"$work/rest"
+		timeout 20 cat >"$work/rest"
 	} <"$work/blocks"
 	ends $! 0
 	"$ramps" stat --watch 0.01 --count 3 >"$work/blocks" &
@@ -276,8 +276,9 @@ stat_sees_a_server_come_and_go()
 	kill "$server"
 	ends "$server" 0
 	serve
+	SECONDS=0
 	until tail -n 2 "$work/lines" | grep -q '"alive":true'; do
-		kill -0 $!
+		[ "$SECONDS" -lt 20 ] || fail "no line of a live server: $(tail -n 2 "$work/lines")"
 	done
 	kill $!
 	ends $! 0

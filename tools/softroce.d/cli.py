@@ -130,7 +130,7 @@ def check(args, command):
 
 
 def config_of(args, prepared, kvm):
-    lifetime = args.lifetime if args.keep else args.boot_timeout + args.timeout + 60
+    lifetime = args.lifetime if args.keep else args.timeout + 60
     return {"nodes": args.nodes, "cpus": args.cpus or (2 if args.nodes == 1 else 1),
             "memory": args.memory, "mtu": args.mtu, "netem": args.netem, "kvm": kvm,
             "shares": [cluster.settings_path(share) for share in args.share],

@@ -30,6 +30,7 @@ HOST_FAULTS = {"stop": ("stop", {}), "cont": ("cont", {}),
 
 
 LAST_WORDS_S = 2
+LOOK_EACH_S = 1
 
 
 class Endpoint:
@@ -75,7 +76,7 @@ class Supervisor:
         self.folder = pathlib.Path(config["folder"])
         self.selector = selectors.DefaultSelector()
         self.started = time.monotonic()
-        self.ends = self.started + config["lifetime"]
+        self.ends = self.started + config["boot_timeout"]
         self.machines = [Machine(i, self.folder) for i in range(config["nodes"])]
         self.agents = {}
         self.endpoints = set()
@@ -108,22 +109,21 @@ class Supervisor:
             for endpoint in self.endpoints:
                 write = selectors.EVENT_WRITE if endpoint.out else 0
                 self.selector.modify(endpoint.sock, selectors.EVENT_READ | write, endpoint)
-            for key, events in self.selector.select(self.seconds_left()):
+            for key, events in self.selector.select(min(self.seconds_left(), LOOK_EACH_S)):
                 if key.data is None:
                     self.add(Endpoint(self.listener.accept()[0]))
                 elif key.data in self.endpoints:
                     self.serve(key.data, events)
 
     def seconds_left(self):
-        return max(0, self.deadline() - time.monotonic())
-
-    def deadline(self):
-        return self.ends if self.ready else min(self.ends, self.started + self.config["boot_timeout"])
+        return max(0, self.ends - time.monotonic())
 
     def check_time(self):
         if not self.ready and all(m.ready for m in self.machines):
             self.check_pings()
-        if time.monotonic() < self.deadline():
+        if not self.folder.exists():
+            self.over = True  # nobody could reach this cluster to stop it
+        if time.monotonic() < self.ends:
             return
         if self.ready:
             self.over = True
@@ -138,7 +138,9 @@ class Supervisor:
                 self.open(self.pingers[-1], 1, ping_request(machine, len(self.machines)))
         if all(p.status == 0 for p in self.pingers):
             self.ready = True
-            self.tell({"ready": True, "seconds": time.monotonic() - self.started})
+            now = time.monotonic()
+            self.ends = now + self.config["lifetime"]
+            self.tell({"ready": True, "seconds": now - self.started})
 
     def tell(self, news):
         self.leash.put(wire.frame_json(wire.REPLY, 0, news))
