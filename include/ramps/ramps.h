@@ -2,22 +2,23 @@
 /*
  * ramps: an RDMA parameter server.
  *
- * Servers expose memory; workers read parameters out of it, add updates into it and meet at barriers
- * made of its words, without a server's CPU in the way. This header is the whole public interface.
+ * Servers expose memory; workers read parameters out of it, add updates into it and meet at
+ * barriers made of its words, without a server's CPU in the way. This header is the whole public
+ * interface.
  *
  * Conventions
  *
- *  - Every function returns 0 (or a count) or a negative errno. ramps_last_error() has the detail of
- *    this thread's last failure: one line that says what happened and what to do.
+ *  - Every function returns 0 (or a count) or a negative errno. ramps_last_error() has the detail
+ *    of this thread's last failure: one line that says what happened and what to do.
  *  - timeout_ms: -1 waits for ever, 0 does not block, else milliseconds on a monotonic clock.
- *  - Structs of options begin with `size`; fill them with RAMPS_..._INIT and set what differs. A NULL
- *    pointer to options means the defaults (and, where said, the environment).
- *  - A worker and everything opened from it belong to one thread at a time; ramps_worker_clone() gives
- *    another thread its own. Only ramps_worker_interrupt() may be called from anywhere.
- *  - Closing a worker before its tables, barriers and clocks is safe: their calls return -ENOTCONN, and
- *    each still has to be closed.
- *  - Names of jobs, tables, barriers and clocks are 1 to 63 bytes of letters, digits, '.', '_', '-' and
- *    '/', not beginning with '.' or '/', without "..".
+ *  - Structs of options begin with `size`; fill them with RAMPS_..._INIT and set what differs. A
+ *    NULL pointer to options means the defaults (and, where said, the environment).
+ *  - A worker and everything opened from it belong to one thread at a time; ramps_worker_clone()
+ *    gives another thread its own. Only ramps_worker_interrupt() may be called from anywhere.
+ *  - Closing a worker before its tables, barriers and clocks is safe: their calls return
+ *    -ENOTCONN, and each still has to be closed.
+ *  - Names of jobs, tables, barriers and clocks are 1 to 63 bytes of letters, digits, '.', '_',
+ *    '-' and '/', not beginning with '.' or '/', without "..".
  *  - After fork() the child may only close what it inherited; it may join anew.
  *
  * Errors that any call on a worker or on what was opened from it may return, besides its own:
@@ -68,8 +69,8 @@ struct ramps_error {
 };
 
 /*
- * The detail of the last failed call in this thread. Never NULL. The struct and what it points to belong
- * to the library and hold until this thread's next call that fails.
+ * The detail of the last failed call in this thread. Never NULL. The struct and what it points to
+ * belong to the library and hold until this thread's next call that fails.
  */
 const struct ramps_error *ramps_last_error(void);
 
@@ -81,9 +82,9 @@ enum ramps_log_level {
 };
 
 /*
- * Sends log lines of `level` and more severe to `log`; NULL turns logging off, as it is at start. `line`
- * has no newline and holds for the call only. `log` may be called from any thread of the library and must
- * not call back into it. Set it before the first server or worker is made.
+ * Sends log lines of `level` and more severe to `log`; NULL turns logging off, as it is at start.
+ * `line` has no newline and holds for the call only. `log` may be called from any thread of the
+ * library and must not call back into it. Set it before the first server or worker is made.
  */
 void ramps_set_log(void (*log)(void *ctx, int level, const char *line), void *ctx, int level);
 
@@ -113,12 +114,13 @@ struct ramps_server_options {
 	}
 
 /*
- * Starts a server in a thread of this process. Where an earlier server of the same address and job was
- * killed, its arena is taken over with all that is in it. options may be NULL. The server belongs to the
- * caller, who ends it by ramps_server_stop().
+ * Starts a server in a thread of this process. Where an earlier server of the same address and
+ * job was killed, its arena is taken over with all that is in it. options may be NULL. The server
+ * belongs to the caller, who ends it by ramps_server_stop().
  *
  * -EADDRINUSE  another server has this address
- * -EEXIST      what is in the arena's place is no arena of this job, version or user; nothing was changed
+ * -EEXIST      what is in the arena's place is no arena of this job, version or user; nothing was
+ *              changed
  * -ENOSPC      /dev/shm is too full
  * -EACCES, -EMFILE, -ENAMETOOLONG
  */
@@ -131,8 +133,8 @@ int ramps_server_start(const struct ramps_server_options *options, struct ramps_
 int ramps_server_address(const struct ramps_server *server, char *buf, size_t len_bytes);
 
 /*
- * Ends the server: its workers' next waits return -ENOTCONN. Removes the arena unless `keep` was set.
- * NULL is allowed. Returns within a second.
+ * Ends the server: its workers' next waits return -ENOTCONN. Removes the arena unless `keep` was
+ * set. NULL is allowed. Returns within a second.
  */
 void ramps_server_stop(struct ramps_server *server);
 
@@ -144,8 +146,11 @@ void ramps_server_stop(struct ramps_server *server);
 
 struct ramps_worker_options {
 	size_t size;
-	const char *servers; /* addresses with commas between, the same order in every worker; NULL: RAMPS_SERVERS.
-			      * "embed:" starts a server in this process, for a program that runs alone */
+	/*
+	 * Addresses with commas between, in the same order in every worker; NULL: RAMPS_SERVERS.
+	 * "embed:" starts a server in this process, for a program that runs alone.
+	 */
+	const char *servers;
 	const char *job;    /* NULL: RAMPS_JOB, else "default" */
 	uint32_t rank;      /* 0 .. workers-1, or RAMPS_FROM_ENVIRONMENT */
 	uint32_t workers;   /* number of workers in the job, or RAMPS_FROM_ENVIRONMENT */
@@ -158,10 +163,10 @@ struct ramps_worker_options {
 	}
 
 /*
- * Joins a job. Rank and number of workers come both from one source: the options, else RAMPS_RANK and
- * RAMPS_WORKERS, else the launcher that started this process (Open MPI, MPICH, Slurm); with "embed:"
- * and none of these, rank 0 of 1. A rank whose process died is joined again as its next incarnation.
- * Blocks until every server has admitted this rank, or timeout_ms.
+ * Joins a job. Rank and number of workers come both from one source: the options, else RAMPS_RANK
+ * and RAMPS_WORKERS, else the launcher that started this process (Open MPI, MPICH, Slurm); with
+ * "embed:" and none of these, rank 0 of 1. A rank whose process died is joined again as its next
+ * incarnation. Blocks until every server has admitted this rank, or timeout_ms.
  *
  * -EINVAL        no servers named, half a rank given, or sources that contradict each other
  * -ERANGE        the rank is not below the number of workers, or that is above the servers' limit
@@ -175,9 +180,10 @@ struct ramps_worker_options {
 int ramps_worker_join(const struct ramps_worker_options *options, struct ramps_worker **worker);
 
 /*
- * Opens the same rank for another thread, with connections of its own. Clones share the rank's clock, its
- * place in barriers and its staging; pushes of one rank to a synchronous table count together. The clone
- * belongs to the caller and is closed like a worker, in any order. Errors as in ramps_worker_join().
+ * Opens the same rank for another thread, with connections of its own. Clones share the rank's
+ * clock, its place in barriers and its staging; pushes of one rank to a synchronous table count
+ * together. The clone belongs to the caller and is closed like a worker, in any order. Errors as
+ * in ramps_worker_join().
  */
 int ramps_worker_clone(struct ramps_worker *worker, struct ramps_worker **clone);
 
@@ -197,8 +203,8 @@ struct ramps_worker_info {
 int ramps_worker_info(const struct ramps_worker *worker, struct ramps_worker_info *info);
 
 /*
- * Makes the call that this worker is waiting in, or else its next call that would wait, return -EINTR
- * within 50 ms. From any thread or a signal handler.
+ * Makes the call that this worker is waiting in, or else its next call that would wait, return
+ * -EINTR within 50 ms. From any thread or a signal handler.
  */
 void ramps_worker_interrupt(struct ramps_worker *worker);
 
@@ -211,7 +217,8 @@ enum ramps_level {
 
 /*
  * Waits until all earlier pushes of this worker have reached `level`.
- * -ETIMEDOUT: the ranks whose contribution is missing are in ramps_last_error(). -EINTR, -EOWNERDEAD.
+ * -ETIMEDOUT: the ranks whose contribution is missing are in ramps_last_error(). -EINTR,
+ * -EOWNERDEAD.
  */
 int ramps_worker_flush(struct ramps_worker *worker, uint32_t level, int timeout_ms);
 
@@ -223,7 +230,8 @@ int ramps_worker_flush(struct ramps_worker *worker, uint32_t level, int timeout_
 int ramps_worker_leave(struct ramps_worker *worker, int timeout_ms);
 
 /*
- * Ends the connections. A rank that closes without leaving counts as dead. NULL is allowed. Does not block.
+ * Ends the connections. A rank that closes without leaving counts as dead. NULL is allowed. Does
+ * not block.
  */
 void ramps_worker_close(struct ramps_worker *worker);
 
@@ -247,8 +255,11 @@ struct ramps_schema {
 	uint64_t rows, dim; /* each at least 1; rows * dim * 8 below 2^47 */
 	uint32_t type;      /* enum ramps_type; RAMPS_SLOTS takes RAMPS_FLOAT32 */
 	uint32_t mode;      /* enum ramps_mode */
-	uint32_t fraction_bits; /* direct float32: a value is stored as round(x * 2^fraction_bits), so that it
-				 * must stay below 2^(63-fraction_bits); 0 .. 62 */
+	/*
+	 * Direct float32: a value is stored as round(x * 2^fraction_bits), so that it must stay
+	 * below 2^(63-fraction_bits); 0 .. 62.
+	 */
+	uint32_t fraction_bits;
 	uint32_t synchronous; /* slots: 1: a step takes one push of every rank; 0: each push is a step */
 	float rate;           /* slots: SGD's learning rate; finite, at least 0 */
 	const void *initial; /* rows * dim values of `type` that a new table starts with; NULL: zeros */
@@ -260,9 +271,10 @@ struct ramps_schema {
 	}
 
 /*
- * Creates a table and opens it; one rank does so, usually rank 0, the others open it. If a table of this
- * name and schema exists it is opened as it is, and `initial` is not used. If its creator died before it
- * was ready, it is completed. Blocks until every server has the table. The table belongs to the caller.
+ * Creates a table and opens it; one rank does so, usually rank 0, the others open it. If a table
+ * of this name and schema exists it is opened as it is, and `initial` is not used. If its creator
+ * died before it was ready, it is completed. Blocks until every server has the table. The table
+ * belongs to the caller.
  *
  * -EEXIST     a table of this name has another schema; text names both
  * -ENOSPC     a server's arena does not hold it; text names the size needed
@@ -273,8 +285,8 @@ int ramps_table_create(struct ramps_worker *worker, const struct ramps_schema *s
 		       struct ramps_table **table);
 
 /*
- * Opens a table by name, waiting until it is ready. expected may be NULL; else its rows, dim, type, mode
- * and synchronous must be the table's.
+ * Opens a table by name, waiting until it is ready. expected may be NULL; else its rows, dim,
+ * type, mode and synchronous must be the table's.
  *
  * -ENOENT     timeout_ms is 0 and there is no such table yet
  * -ETIMEDOUT  it did not come in time
@@ -315,7 +327,7 @@ struct ramps_transfer {
 	float weight; /* push to slots: the number of samples that the pushed sum is over; at least 0 */
 	float rate; /* push to slots: learning rate for this step; NaN or negative: the table's. In a
 			 * synchronous step the lowest rank's counts */
-	uint64_t steps; /* set by a pull from slots: updates in the weights, the least over the chunks read */
+	uint64_t steps; /* set by a pull from slots: updates in the weights, the least of its chunks */
 	uint64_t unknown_ops; /* set by a push that returns -EIO */
 };
 #define RAMPS_TRANSFER_INIT                                                          \
@@ -324,8 +336,9 @@ struct ramps_transfer {
 	}
 
 /*
- * Reads rows first_row .. first_row+rows-1 into dst, rows * dim values of the table's type. Any alignment
- * that the type allows. After an error what is in dst is not defined. transfer may be NULL: relaxed.
+ * Reads rows first_row .. first_row+rows-1 into dst, rows * dim values of the table's type. Any
+ * alignment that the type allows. After an error what is in dst is not defined. transfer may be
+ * NULL: relaxed.
  *
  * -ERANGE      rows beyond the table's end
  * -EOPNOTSUPP  a snapshot of a direct table
@@ -336,22 +349,24 @@ int ramps_table_pull(struct ramps_table *table, uint64_t first_row, uint64_t row
 		     struct ramps_transfer *transfer, int timeout_ms);
 
 /*
- * Contributes rows * dim values. Direct: adds src to the parameters. Slots: src is a sum of gradients over
- * `weight` samples; the server subtracts rate * (sum of pushes) / (sum of weights), over one push
- * (asynchronous) or over one push of every rank, summed in rank order (synchronous, where a push must begin
- * and end at a chunk's border or the table's). Without weights that is the mean over contributions.
+ * Contributes rows * dim values. Direct: adds src to the parameters. Slots: src is a sum of
+ * gradients over `weight` samples; the server subtracts rate * (sum of pushes) / (sum of
+ * weights), over one push (asynchronous) or over one push of every rank, summed in rank order
+ * (synchronous, where a push must begin and end at a chunk's border or the table's). Without
+ * weights that is the mean over contributions.
  *
- * A call returns when the push has reached transfer->level, by default landed: it then counts exactly once,
- * whatever process dies. Pushes of one worker to one chunk apply in order. Waits for room in the staging
- * slots; all ranks push synchronous tables in the same order, or what they have under way fits the slots.
- * When it fails half-way (-ETIMEDOUT, -EINTR, -ENOTCONN, -EOWNERDEAD), what had landed stays. Repeat the call, the same
- * rows, to the same level: it goes on where it stopped, and every value counts once. A push of other rows to this
- * table instead gives the rest up.
+ * A call returns when the push has reached transfer->level, by default landed: it then counts
+ * exactly once, whatever process dies. Pushes of one worker to one chunk apply in order. Waits
+ * for room in the staging slots; all ranks push synchronous tables in the same order, or what
+ * they have under way fits the slots. When it fails half-way (-ETIMEDOUT, -EINTR, -ENOTCONN,
+ * -EOWNERDEAD), what had landed stays. Repeat the call, the same rows, to the same level: it goes
+ * on where it stopped, and every value counts once. A push of other rows to this table instead
+ * gives the rest up.
  *
  * -ERANGE      rows beyond the table's end
  * -EDOM        a value is NaN, infinite or does not fit fixed point; nothing was sent
- * -EIO         the connection broke: unknown_ops additions to shared words may or may not have landed, each
- *              at most once; slots never return this, their own commit word tells
+ * -EIO         the connection broke: unknown_ops additions to shared words may or may not have
+ *              landed, each at most once; slots never return this, their own commit word tells
  * -EOWNERDEAD  a rank that this synchronous step needs is dead
  * -ETIMEDOUT, -EINTR
  */
@@ -359,8 +374,8 @@ int ramps_table_push(struct ramps_table *table, uint64_t first_row, uint64_t row
 		     struct ramps_transfer *transfer, int timeout_ms);
 
 /*
- * The same for n rows anywhere, in the order of `rows`: dst and src hold n * dim values. A row may stand
- * more than once. Direct tables only, else -EOPNOTSUPP.
+ * The same for n rows anywhere, in the order of `rows`: dst and src hold n * dim values. A row
+ * may stand more than once. Direct tables only, else -EOPNOTSUPP.
  */
 int ramps_table_pull_rows(struct ramps_table *table, const uint64_t *rows, size_t n, void *dst,
 			  struct ramps_transfer *transfer, int timeout_ms);
@@ -368,8 +383,8 @@ int ramps_table_push_rows(struct ramps_table *table, const uint64_t *rows, size_
 			  const void *src, struct ramps_transfer *transfer, int timeout_ms);
 
 /*
- * Points *view at the rows where they lie, read-only, without a copy: always what is there now, as a
- * relaxed pull would read it. Holds until the table is closed.
+ * Points *view at the rows where they lie, read-only, without a copy: always what is there now,
+ * as a relaxed pull would read it. Holds until the table is closed.
  *
  * -EOPNOTSUPP  the fabric has no shared memory, or the table is fixed point
  * -EXDEV       the rows lie on more than one server
@@ -414,9 +429,10 @@ struct ramps_done {
 #define RAMPS_SUBMIT_MAX 256 /* operations of one worker that may be submitted and not yet reaped */
 
 /*
- * Takes up to n operations and begins them. Returns how many were taken, from the first on; -EAGAIN if none
- * because RAMPS_SUBMIT_MAX are under way. Each one taken is reaped exactly once, in any order; an operation
- * that is wrong in itself is taken and reaped with its error. Does not block.
+ * Takes up to n operations and begins them. Returns how many were taken, from the first on;
+ * -EAGAIN if none because RAMPS_SUBMIT_MAX are under way. Each one taken is reaped exactly once,
+ * in any order; an operation that is wrong in itself is taken and reaped with its error. Does not
+ * block.
  */
 int ramps_worker_submit(struct ramps_worker *worker, const struct ramps_op *ops, size_t n);
 
@@ -436,21 +452,23 @@ struct ramps_group {
 };
 
 /*
- * Opens the barrier of this name, made by whoever comes first. group NULL: all ranks. A barrier is used any
- * number of times. -EEXIST: it has another group. -ENOSPC: the server's arena is full.
+ * Opens the barrier of this name, made by whoever comes first. group NULL: all ranks. A barrier
+ * is used any number of times. -EEXIST: it has another group. -ENOSPC: the server's arena is
+ * full.
  */
 int ramps_barrier_open(struct ramps_worker *worker, const char *name,
 		       const struct ramps_group *group, struct ramps_barrier **barrier);
 
 /*
- * The first half of ramps_barrier_wait(), to overlap work: this rank has arrived. Waits only until its
- * earlier pushes are applied. -EALREADY: it has arrived and not yet waited.
+ * The first half of ramps_barrier_wait(), to overlap work: this rank has arrived. Waits only
+ * until its earlier pushes are applied. -EALREADY: it has arrived and not yet waited.
  */
 int ramps_barrier_arrive(struct ramps_barrier *barrier, int timeout_ms);
 
 /*
- * Arrives, if this rank has not, and waits until all have: then every rank sees every push that any rank
- * made before arriving. After -ETIMEDOUT or -EINTR the arrival stands, and the next call goes on waiting.
+ * Arrives, if this rank has not, and waits until all have: then every rank sees every push that
+ * any rank made before arriving. After -ETIMEDOUT or -EINTR the arrival stands, and the next call
+ * goes on waiting.
  *
  * -ETIMEDOUT   ramps_last_error()->ranks have not arrived
  * -EOWNERDEAD  ramps_last_error()->ranks died, and the servers' policy is to fail
@@ -464,11 +482,16 @@ void ramps_barrier_close(struct ramps_barrier *barrier);
  * Clocks: stale-synchronous steps
  */
 
-/* Opens the clock of this name. It holds a count for every rank, from 0; a rank that comes late begins at the least of
- * those that are live. Errors as in ramps_barrier_open(). */
+/*
+ * Opens the clock of this name. It holds a count for every rank, from 0; a rank that comes late
+ * begins at the least of those that are live. Errors as in ramps_barrier_open().
+ */
 int ramps_clock_open(struct ramps_worker *worker, const char *name, struct ramps_clock **clock);
 
-/* Waits until this rank's pushes are applied, then counts one step. Returns 0. -ETIMEDOUT: not counted. */
+/*
+ * Waits until this rank's pushes are applied, then counts one step. Returns 0. -ETIMEDOUT: not
+ * counted.
+ */
 int ramps_clock_advance(struct ramps_clock *clock, int timeout_ms);
 
 /*

@@ -5,26 +5,29 @@
  *
  * Every byte has one kind of writer:
  *
- *   words      clients, by fetch-add and compare-and-swap only. The server changes a word only as a client
- *              of itself, through a loopback endpoint. Words only grow, modulo 2^64; fresh ones are zero.
+ *   words      clients, by fetch-add and compare-and-swap only. The server changes a word only as
+ *              a client of itself, through a loopback endpoint. Words only grow, modulo 2^64;
+ *              fresh ones are zero.
  *   published  the server's CPU. Clients read.
  *   slots      one rank, by WRITE. A region per rank: its ring of cells.
  *   private    the server's CPU. Never granted.
  *
- * Each region is a file (or, in the simulator, plain memory) as long as it may grow; offsets are from the
- * region's start, and 0 is never the offset of an object. Memory is handed out from the front and
- * never taken back: how far a region is used follows from its directory entries.
+ * Each region is a file (or, in the simulator, plain memory) as long as it may grow; offsets are
+ * from the region's start, and 0 is never the offset of an object. Memory is handed out from the
+ * front and never taken back: how far a region is used follows from its directory entries.
  *
  *   words      core_rank_words[max_workers], then direct parameters, barrier nodes, clocks
- *   published  core_header, states[max_workers], core_rank[max_workers], core_entry[CORE_MAX_ENTRIES], then
- *              groups of barriers, chunk states and weights
+ *   published  core_header, states[max_workers], core_rank[max_workers],
+ *              core_entry[CORE_MAX_ENTRIES], then groups of barriers, chunk states and weights
  *   slots      core_cell[cells], then the cells' data from core_cell_data() on
- *   private    core_private, core_rank_private[max_workers], the undo copy, then each table's applied counts
+ *   private    core_private, core_rank_private[max_workers], the undo copy, then each table's
+ *              applied counts
  *
- * The ring. A rank stages pushes of slots tables in the cells of its ring: position p lies in cell p mod
- * cells. Its word `tail` counts the positions committed: it is the one commit word of the rank. The server
- * publishes `head`: positions below it are consumed and their cells the rank's again. In doubt after a
- * broken connection the rank reads tail, once its old connection is cut, and knows what has landed.
+ * The ring. A rank stages pushes of slots tables in the cells of its ring: position p lies in
+ * cell p mod cells. Its word `tail` counts the positions committed: it is the one commit word of
+ * the rank. The server publishes `head`: positions below it are consumed and their cells the
+ * rank's again. In doubt after a broken connection the rank reads tail, once its old connection
+ * is cut, and knows what has landed.
  */
 #ifndef CORE_LAYOUT_H
 #define CORE_LAYOUT_H
@@ -80,7 +83,8 @@ enum core_rank_state {
 };
 
 /*
- * published: uint64_t states[max_workers], each enum core_rank_state << 32 | incarnation. All are read in one READ.
+ * published: uint64_t states[max_workers], each enum core_rank_state << 32 | incarnation. All are
+ * read in one READ.
  */
 
 /* published, one a rank */
@@ -96,7 +100,7 @@ struct core_rank {
 struct core_rank_words {
 	uint64_t tail; /* ring positions committed */
 	uint64_t heartbeat;
-	uint64_t landed[CORE_QUEUE_PAIRS]; /* additions to shared words done by lists that are complete, per queue pair */
+	uint64_t landed[CORE_QUEUE_PAIRS]; /* additions by complete lists, per queue pair */
 	uint64_t reserved[2];
 };
 
@@ -123,14 +127,15 @@ struct core_table {
 };
 
 /*
- * A tree of core_node: level 0 has ceil(members/fan_in) leaves, each level above ceil(below/fan_in) nodes,
- * up to one root; levels follow one another from nodes_offset on. Member i (index in the group) is bit
- * i mod fan_in of leaf i / fan_in; node j is bit j mod fan_in of node j / fan_in of the level above.
+ * A tree of core_node: level 0 has ceil(members/fan_in) leaves, each level above
+ * ceil(below/fan_in) nodes, up to one root; levels follow one another from nodes_offset on.
+ * Member i (index in the group) is bit i mod fan_in of leaf i / fan_in; node j is bit j mod
+ * fan_in of node j / fan_in of the level above.
  */
 struct core_barrier {
 	uint32_t members, fan_in;
 	uint64_t nodes_offset; /* in words */
-	uint64_t group_offset; /* in published: bits of the member ranks, uint64_t[(workers+63)/64]; 0: all ranks */
+	uint64_t group_offset; /* in published: bits of the ranks, uint64_t[(workers+63)/64]; 0: all */
 	uint32_t first_generation, reserved;
 };
 
@@ -150,7 +155,7 @@ struct core_entry {
 		struct core_clock clock;
 	};
 	uint64_t steps;                                 /* slots: chunk updates done, for people */
-	uint64_t words_end, published_end, private_end; /* how far each region is used, this entry included */
+	uint64_t words_end, published_end, private_end; /* use of regions, this entry included */
 	uint64_t creator; /* while CORE_PREPARING: core_state(rank, incarnation) of who fills it in */
 	uint8_t reserved[56];
 };
@@ -163,8 +168,8 @@ struct core_chunk {
 
 /* words, a barrier's node: see sync/barrier.c */
 struct core_node {
-	uint64_t word; /* generation << 32 | arrived */
-	uint64_t released; /* generations released, passed down the tree: generation + 1 in the low 32 bits */
+	uint64_t word;     /* generation << 32 | arrived */
+	uint64_t released; /* generation + 1 in the low 32 bits, passed down the tree */
 	uint64_t reserved[6];
 };
 

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Control messages between a worker and one server. The worker asks, the server answers each request with
- * one core_reply, in order; CORE_WAKE has no answer. All integers are in the machine's byte order: the
- * layout hash differs between machines that do not agree.
+ * Control messages between a worker and one server. The worker asks, the server answers each
+ * request with one core_reply, in order; CORE_WAKE has no answer. All integers are in the
+ * machine's byte order: the layout hash differs between machines that do not agree.
  *
- * A worker's first message on a connection is CORE_JOIN. Its reply is preceded by the grants of words,
- * published and the rank's slots.
+ * A worker's first message on a connection is CORE_JOIN. Its reply is preceded by the grants of
+ * words, published and the rank's slots.
  */
 #ifndef CORE_MESSAGE_H
 #define CORE_MESSAGE_H
@@ -24,7 +24,7 @@ enum core_request_kind {
 };
 
 enum core_join_how {
-	CORE_JOIN_NEW = 0, /* a new life of the rank. Shard 0 chooses the incarnation; the others are told it */
+	CORE_JOIN_NEW = 0, /* a new life. Shard 0 chooses the incarnation, the others are told it */
 	CORE_JOIN_AGAIN = 1, /* the same life reconnects, or a clone of it connects */
 };
 
@@ -37,7 +37,8 @@ struct core_request {
 	uint32_t incarnation; /* CORE_JOIN_NEW to shard 0: 0 */
 	uint64_t arena_id;    /* CORE_JOIN_AGAIN: the arena that this worker knows */
 	struct core_entry entry;
-	uint64_t group[CORE_MAX_WORKERS / 64]; /* CORE_CREATE of a barrier of entry.barrier.members below workers: bits of its ranks */
+	/* CORE_CREATE of a barrier with fewer members than workers: bits of its ranks. */
+	uint64_t group[CORE_MAX_WORKERS / 64];
 };
 
 struct core_reply {

@@ -2,39 +2,46 @@
 /*
  * The seam: one-sided operations on remote memory, and a small message channel for control.
  *
- * A fabric is a table of operations, none of them NULL: fabric_defaults has a stand-in that returns
- * -EOPNOTSUPP for each, and a fabric lays its own over it. Callers use the inline functions below. Objects
- * that a fabric makes begin with the struct declared here and are freed by the matching close.
+ * A fabric is a table of operations, none of them NULL: fabric_defaults has a stand-in that
+ * returns
+ * -EOPNOTSUPP for each, and a fabric lays its own over it. Callers use the inline functions
+ * below. Objects that a fabric makes begin with the struct declared here and are freed by the
+ * matching close.
  *
- * Roles. A server listens and takes events (connected, message, closed) from its listener; it registers its
- * arena's memory and grants regions of it to each endpoint with rights. A worker connects, sends and
- * receives messages, and posts operations on the regions granted to it. Region numbers are the server's
- * choice and mean the same to all its peers. The server reaches its own arena's words by a loopback
- * endpoint, so that an arena has one atomic domain.
+ * Roles. A server listens and takes events (connected, message, closed) from its listener; it
+ * registers its arena's memory and grants regions of it to each endpoint with rights. A worker
+ * connects, sends and receives messages, and posts operations on the regions granted to it.
+ * Region numbers are the server's choice and mean the same to all its peers. The server reaches
+ * its own arena's words by a loopback endpoint, so that an arena has one atomic domain.
  *
- * Operations. fabric_post() takes a list, rings one doorbell for it, and completes it as a whole through a
- * struct fabric_completion: the list adds 1 to `pending` and takes it back when every operation is done or
- * the endpoint failed. Several lists may share one completion. Between post and completion the fabric owns
- * the ops' local memory and the completion; not the array of ops, nor offsets[] and addends[].
- * Lists of one endpoint complete in the order posted.
+ * Operations. fabric_post() takes a list, rings one doorbell for it, and completes it as a whole
+ * through a struct fabric_completion: the list adds 1 to `pending` and takes it back when every
+ * operation is done or the endpoint failed. Several lists may share one completion. Between post
+ * and completion the fabric owns the ops' local memory and the completion; not the array of ops,
+ * nor offsets[] and addends[]. Lists of one endpoint complete in the order posted.
  *
- *  - What one endpoint posts takes effect at the target in order for WRITE and atomics. READs are not
- *    ordered among themselves, nor before earlier WRITEs or atomics have completed at the target unless
- *    flagged FABRIC_FENCE; a READ sees the effect of earlier operations of its endpoint.
- *  - An aligned 8-byte word is read and written whole. Longer READs and WRITEs may be torn between words.
- *  - WRITE then atomic: who sees the atomic's result sees the data. WRITE then WRITE promises nothing.
+ *  - What one endpoint posts takes effect at the target in order for WRITE and atomics. READs are
+ *    not ordered among themselves, nor before earlier WRITEs or atomics have completed at the
+ *    target unless flagged FABRIC_FENCE; a READ sees the effect of earlier operations of its
+ *    endpoint.
+ *  - An aligned 8-byte word is read and written whole. Longer READs and WRITEs may be torn
+ *    between words.
+ *  - WRITE then atomic: who sees the atomic's result sees the data. WRITE then WRITE promises
+ *    nothing.
  *  - An atomic returns the word's value from before it. Sums are modulo 2^64.
  *
- * Failure. An endpoint breaks once and for all. Everything outstanding completes with the first error, and
- * an operation that did may have taken effect, at most once, and may do so until the server has cut its
- * half. A fabric whose limits say `fate_known` never leaves that in doubt.
+ * Failure. An endpoint breaks once and for all. Everything outstanding completes with the first
+ * error, and an operation that did may have taken effect, at most once, and may do so until the
+ * server has cut its half. A fabric whose limits say `fate_known` never leaves that in doubt.
  *
- * Threads. An endpoint, and a listener with all endpoints accepted from it, belong to one thread at a time.
- * fabric_wake() may be called from any thread and from signal handlers. Nothing here blocks except
- * fabric_poll(), fabric_wait_word(), fabric_recv(), fabric_connect() and fabric_wait(), each with a deadline.
- * The calls of the data path (post, poll, wait_word, notify) allocate nothing and take no lock.
+ * Threads. An endpoint, and a listener with all endpoints accepted from it, belong to one thread
+ * at a time. fabric_wake() may be called from any thread and from signal handlers. Nothing here
+ * blocks except fabric_poll(), fabric_wait_word(), fabric_recv(), fabric_connect() and
+ * fabric_wait(), each with a deadline. The calls of the data path (post, poll, wait_word, notify)
+ * allocate nothing and take no lock.
  *
- * Every call returns 0 or a count, or a negative errno; -ENOTCONN: the endpoint is broken or its peer gone.
+ * Every call returns 0 or a count, or a negative errno; -ENOTCONN: the endpoint is broken or its
+ * peer gone.
  */
 #ifndef FABRIC_FABRIC_H
 #define FABRIC_FABRIC_H
@@ -58,7 +65,7 @@ enum fabric_opcode {
 
 enum fabric_op_flags {
 	FABRIC_FENCE = 1u << 0, /* begins after earlier READs and atomics of this endpoint completed */
-	FABRIC_INLINE = 1u << 1, /* WRITE: local memory may be reused when post returns; len_bytes <= limit */
+	FABRIC_INLINE = 1u << 1,   /* WRITE: local memory is free when post returns; has a limit */
 	FABRIC_WAITABLE = 1u << 2, /* atomic: somebody may sit in fabric_wait_word() on this word */
 };
 
@@ -83,7 +90,7 @@ struct fabric_op {
 
 struct fabric_completion {
 	uint32_t pending; /* lists that are not complete */
-	int32_t status; /* 0, or the first error as negative errno; the owner sets both to 0 before first use */
+	int32_t status;   /* 0, or the first error as -errno; the owner sets both to 0 at first */
 };
 
 enum fabric_rights {
@@ -101,7 +108,10 @@ struct fabric_limits {
 	bool atomics_with_cpu;       /* atomics are atomic with respect to the server's CPU too */
 };
 
-/* What a server registers: part of its arena. fd is the file behind it, or -1; the caller keeps all of it until unregistered. */
+/*
+ * What a server registers: part of its arena. fd is the file behind it, or -1; the caller keeps
+ * all of it until unregistered.
+ */
 struct fabric_memory {
 	void *base;
 	uint64_t len_bytes;
@@ -110,9 +120,9 @@ struct fabric_memory {
 };
 
 enum fabric_event_kind {
-	FABRIC_CONNECTED = 1, /* a peer has connected and is not known yet; endpoint is the server's to close */
-	FABRIC_MESSAGE, /* endpoint sent len_bytes, in `message` */
-	FABRIC_CLOSED,  /* endpoint's peer is gone or going: cut it, then close it */
+	FABRIC_CONNECTED = 1, /* a new peer; the endpoint is the server's to close */
+	FABRIC_MESSAGE,       /* endpoint sent len_bytes, in `message` */
+	FABRIC_CLOSED,        /* endpoint's peer is gone or going: cut it, then close it */
 };
 
 struct fabric_event {
@@ -186,25 +196,37 @@ static inline void fabric_close(struct fabric *fabric)
 	fabric->ops->close(fabric);
 }
 
-/* Nanoseconds of the fabric's monotonic clock; every deadline_ns is on it, BASE_FOREVER waits for ever and 0 not at all. */
+/*
+ * Nanoseconds of the fabric's monotonic clock; every deadline_ns is on it, BASE_FOREVER waits for
+ * ever and 0 not at all.
+ */
 static inline uint64_t fabric_now(struct fabric *fabric)
 {
 	return fabric->ops->now(fabric);
 }
 
-/* Lets time pass until the deadline, for what can only be asked again: a server that is not there yet. */
+/*
+ * Lets time pass until the deadline, for what can only be asked again: a server that is not there
+ * yet.
+ */
 static inline void fabric_sleep(struct fabric *fabric, uint64_t deadline_ns)
 {
 	fabric->ops->sleep(fabric, deadline_ns);
 }
 
-/* Sends one message of 1 .. FABRIC_MAX_MESSAGE_BYTES. In order, whole. -EAGAIN: the peer does not take messages now. */
+/*
+ * Sends one message of 1 .. FABRIC_MAX_MESSAGE_BYTES. In order, whole. -EAGAIN: the peer does not
+ * take messages now.
+ */
 static inline int fabric_send(struct fabric_endpoint *ep, const void *message, uint32_t len_bytes)
 {
 	return ep->ops->send(ep, message, len_bytes);
 }
 
-/* Closes and frees an endpoint. Outstanding lists complete with -ENOTCONN before it returns. Never blocks. */
+/*
+ * Closes and frees an endpoint. Outstanding lists complete with -ENOTCONN before it returns.
+ * Never blocks.
+ */
 static inline void fabric_endpoint_close(struct fabric_endpoint *ep)
 {
 	ep->ops->endpoint_close(ep);
@@ -242,7 +264,10 @@ static inline int fabric_next_event(struct fabric_listener *listener, struct fab
 	return listener->ops->next_event(listener, event);
 }
 
-/* Sleeps until there may be an event, somebody calls fabric_wake(), or the deadline: 0 in each case. */
+/*
+ * Sleeps until there may be an event, somebody calls fabric_wake(), or the deadline: 0 in each
+ * case.
+ */
 static inline int fabric_wait(struct fabric_listener *listener, uint64_t deadline_ns)
 {
 	return listener->ops->wait(listener, deadline_ns);
@@ -259,15 +284,19 @@ static inline void fabric_notify(struct fabric_listener *listener, uint32_t regi
 	listener->ops->notify(listener, region, offset);
 }
 
-/* An endpoint to the server's own memory. Regions are granted on it as on any; it is closed before the listener. */
+/*
+ * An endpoint to the server's own memory. Regions are granted on it as on any; it is closed
+ * before the listener.
+ */
 static inline int fabric_loopback(struct fabric_listener *listener, struct fabric_endpoint **ep)
 {
 	return listener->ops->loopback(listener, ep);
 }
 
 /*
- * Gives the endpoint's peer the rights (enum fabric_rights) on registered memory as region `region`, below
- * FABRIC_MAX_REGIONS, each once. The peer may use it when it has received a message sent later.
+ * Gives the endpoint's peer the rights (enum fabric_rights) on registered memory as region
+ * `region`, below FABRIC_MAX_REGIONS, each once. The peer may use it when it has received a
+ * message sent later.
  */
 static inline int fabric_grant(struct fabric_endpoint *ep, uint32_t region,
 			       const struct fabric_memory *memory, uint32_t rights)
@@ -282,7 +311,10 @@ static inline void fabric_identity(struct fabric_endpoint *ep,
 	ep->ops->identity(ep, identity);
 }
 
-/* Whether nothing of a peer that an earlier life of this server knew can land any more. Never blocks. */
+/*
+ * Whether nothing of a peer that an earlier life of this server knew can land any more. Never
+ * blocks.
+ */
 static inline bool fabric_peer_gone(struct fabric_listener *listener,
 				    const unsigned char identity[FABRIC_IDENTITY_BYTES])
 {
@@ -290,9 +322,9 @@ static inline bool fabric_peer_gone(struct fabric_listener *listener,
 }
 
 /*
- * Ends the peer's access. 0: nothing that it posted on this endpoint can land any more. -EAGAIN: it still
- * can; ask again. Where memory can't be taken back from a live process, that process is killed, unless it
- * closed the endpoint itself. Never blocks.
+ * Ends the peer's access. 0: nothing that it posted on this endpoint can land any more. -EAGAIN:
+ * it still can; ask again. Where memory can't be taken back from a live process, that process is
+ * killed, unless it closed the endpoint itself. Never blocks.
  */
 static inline int fabric_cut(struct fabric_endpoint *ep)
 {
@@ -302,8 +334,8 @@ static inline int fabric_cut(struct fabric_endpoint *ep)
 /* Worker */
 
 /*
- * Connects. -ECONNREFUSED: nobody listens there (at once, not at the deadline). -ETIMEDOUT, -EINVAL (no such
- * form of address), -EACCES, -EMFILE. The text of the error names the address.
+ * Connects. -ECONNREFUSED: nobody listens there (at once, not at the deadline). -ETIMEDOUT,
+ * -EINVAL (no such form of address), -EACCES, -EMFILE. The text of the error names the address.
  */
 static inline int fabric_connect(struct fabric *fabric, const char *address, uint64_t deadline_ns,
 				 struct fabric_endpoint **ep)
@@ -311,7 +343,10 @@ static inline int fabric_connect(struct fabric *fabric, const char *address, uin
 	return fabric->ops->connect(fabric, address, deadline_ns, ep);
 }
 
-/* Receives one message, of at most len_bytes. Returns its length. -EAGAIN: none before the deadline. -EMSGSIZE, -ENOTCONN. */
+/*
+ * Receives one message, of at most len_bytes. Returns its length. -EAGAIN: none before the
+ * deadline. -EMSGSIZE, -ENOTCONN.
+ */
 static inline int fabric_recv(struct fabric_endpoint *ep, void *message, uint32_t len_bytes,
 			      uint64_t deadline_ns)
 {
@@ -324,8 +359,10 @@ static inline int fabric_check(struct fabric_endpoint *ep)
 	return ep->ops->check(ep);
 }
 
-/* A pointer to a region's memory for plain loads, or NULL where the fabric has none or the range is not readable. Holds until
- * every endpoint of this fabric to that memory is closed. */
+/*
+ * A pointer to a region's memory for plain loads, or NULL where the fabric has none or the range
+ * is not readable. Holds until every endpoint of this fabric to that memory is closed.
+ */
 static inline const void *fabric_map(struct fabric_endpoint *ep, uint32_t region, uint64_t offset,
 				     uint64_t len_bytes)
 {
@@ -346,7 +383,10 @@ static inline int fabric_post(struct fabric_endpoint *ep, const struct fabric_op
 	return ep->ops->post(ep, ops, n, completion);
 }
 
-/* Makes progress; returns when at least one list completed since the last call, or none is outstanding, or the deadline: 0. */
+/*
+ * Makes progress; returns when at least one list completed since the last call, or none is
+ * outstanding, or the deadline: 0.
+ */
 static inline int fabric_poll(struct fabric_endpoint *ep, uint64_t deadline_ns)
 {
 	return ep->ops->poll(ep, deadline_ns);
@@ -364,10 +404,11 @@ static inline int fabric_wait_word(struct fabric_endpoint *ep, uint32_t region, 
 }
 
 /*
- * Posts a list and polls until `completion` has nothing pending. Returns its status, and clears it.
- * -ETIMEDOUT: the list is still under way; the completion and all local memory stay the fabric's until a
- * later call with this completion returns something else, or the endpoint is closed. A call waits for what
- * an earlier one left pending before it posts its own list.
+ * Posts a list and polls until `completion` has nothing pending. Returns its status, and clears
+ * it.
+ * -ETIMEDOUT: the list is still under way; the completion and all local memory stay the fabric's
+ * until a later call with this completion returns something else, or the endpoint is closed. A
+ * call waits for what an earlier one left pending before it posts its own list.
  */
 int fabric_execute(struct fabric_endpoint *ep, const struct fabric_op *ops, uint32_t n,
 		   struct fabric_completion *completion, uint64_t deadline_ns);

@@ -85,7 +85,7 @@ static int map_new(int fd, const struct stat *file, uint64_t len_bytes, bool wri
 	m->base = mmap(NULL, len_bytes, writable ? PROT_READ | PROT_WRITE : PROT_READ,
 		       MAP_SHARED | MAP_NORESERVE, fd, 0);
 	if (m->base == MAP_FAILED) {
-		ret = base_fail(errno ? -errno : -EIO, "mapping %llu bytes of the server's memory: %s",
+		ret = base_fail(-ENOMEM, "mapping %llu bytes of the server's memory: %s",
 				(unsigned long long)len_bytes, strerrordesc_np(errno));
 		free(m);
 		return ret;
