@@ -36,15 +36,20 @@ int api_addresses_parse(const char *servers, struct api_addresses *addresses);
 /* name, else RAMPS_JOB, else "default"; checked. */
 int api_job(const char *name, const char **job);
 
-/* Rank and number of workers from one source of the environment. 1: taken; 0: nothing says; -EINVAL. */
+/*
+ * Rank and number of workers from one source of the environment. 1: taken; 0: nothing says;
+ * -EINVAL.
+ */
 int api_rank(uint32_t *rank, uint32_t *workers);
 
-/* Copies the options that the caller knows of over the defaults in dst. -EINVAL: size is not set. */
+/*
+ * Copies the options that the caller knows of over the defaults in dst. -EINVAL: size is not set.
+ */
 int api_options(void *dst, const void *src, size_t known_bytes, size_t least_bytes);
 
 /*
- * Begins a call on `object`, a worker or something opened from it, which the text calls `what`; worker is
- * NULL where it was closed before the object. As worker_enter(), and -EINVAL.
+ * Begins a call on `object`, a worker or something opened from it, which the text calls `what`;
+ * worker is NULL where it was closed before the object. As worker_enter(), and -EINVAL.
  */
 static inline int api_enter(const char *what, const void *object, struct ramps_worker *worker,
 			    int timeout_ms)

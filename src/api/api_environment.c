@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * What the environment says. Rank and number of workers come both from one source: RAMPS_RANK and
- * RAMPS_WORKERS, else the launcher's. Sources that contradict each other are an error, except that Slurm's
- * variables count only where nothing else speaks: inside a batch script they describe the script, and
- * mpirun's children inherit them.
+ * RAMPS_WORKERS, else the launcher's. Sources that contradict each other are an error, except
+ * that Slurm's variables count only where nothing else speaks: inside a batch script they
+ * describe the script, and mpirun's children inherit them.
  */
 #include <errno.h>
 #include <stdlib.h>

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A server in a thread of this process: the loop around the step function. With nothing to do it looks for
- * work for a moment, giving the core to whoever wants it, then sleeps until a commit or a message wakes it.
+ * A server in a thread of this process: the loop around the step function. With nothing to do it
+ * looks for work for a moment, giving the core to whoever wants it, then sleeps until a commit or
+ * a message wakes it.
  */
 #include <errno.h>
 #include <pthread.h>

@@ -58,7 +58,10 @@ int ramps_table_info(const struct ramps_table *table, struct ramps_table_info *i
 	return 0;
 }
 
-/* Enters the table's worker; *op is the operation to fill in, where it will be used: no copy of it is made. */
+/*
+ * Enters the table's worker; *op is the operation to fill in, where it will be used: no copy of
+ * it is made.
+ */
 static int begin(struct ramps_table *table, uint32_t kind, const struct ramps_transfer *how,
 		 int timeout_ms, struct ramps_op **op)
 {

@@ -26,7 +26,10 @@ void ramps_set_log(void (*log)(void *ctx, int level, const char *line), void *ct
 	base_set_log(log, ctx, level);
 }
 
-/* Completes rank and workers; alone: the servers are embedded, so that this may be the only worker. */
+/*
+ * Completes rank and workers; alone: the servers are embedded, so that this may be the only
+ * worker.
+ */
 static int rank_take(struct ramps_worker_options *options, bool alone)
 {
 	bool rank = options->rank != RAMPS_FROM_ENVIRONMENT;

@@ -2,15 +2,17 @@
 /*
  * Copying parameters.
  *
- * glibc's memcpy hands sizes between 2 KiB and half a megabyte to the processor's string instructions,
- * which on some processors fall to a tenth of their speed where the destination is 1 to 31 bytes behind
- * the source modulo a page: the normal case, as malloc gives page + 16 and our chunks begin on a page. A
- * forward copy by vectors suffers too: each load then looks, by its low 12 bits, as if it depended on a
- * store just before it. Copied from the end to the beginning no load meets a store still under way.
+ * glibc's memcpy hands sizes between 2 KiB and half a megabyte to the processor's string
+ * instructions, which on some processors fall to a tenth of their speed where the destination is
+ * 1 to 31 bytes behind the source modulo a page: the normal case, as malloc gives page + 16 and
+ * our chunks begin on a page. A forward copy by vectors suffers too: each load then looks, by its
+ * low 12 bits, as if it depended on a store just before it. Copied from the end to the beginning
+ * no load meets a store still under way.
  *
- * Words are whole because each piece that is moved at once begins and ends at a border of words on the
- * side that others see (the `edge`), but for a ragged head and tail, whose pieces lie within one word.
- * Pieces overlap only by whole words: half of one could be written again with a later value.
+ * Words are whole because each piece that is moved at once begins and ends at a border of words
+ * on the side that others see (the `edge`), but for a ragged head and tail, whose pieces lie
+ * within one word. Pieces overlap only by whole words: half of one could be written again with a
+ * later value.
  */
 #include "base/copy.h"
 
@@ -117,9 +119,9 @@ static EXEMPT void copy_ragged(char *to, const char *from, size_t n, uintptr_t e
 	} while (0)
 
 /*
- * At least 4 vectors and a multiple of 8, from an edge that is one: as blocks of 4 vectors between unaligned
- * ends, from the side that keeps loads clear of stores under way. Aligned is the destination, which costs
- * more otherwise, or the edge where that would split its words.
+ * At least 4 vectors and a multiple of 8, from an edge that is one: as blocks of 4 vectors
+ * between unaligned ends, from the side that keeps loads clear of stores under way. Aligned is
+ * the destination, which costs more otherwise, or the edge where that would split its words.
  */
 #define COPY_LARGE(vector, to, from, n, edge)                                                         \
 	do {                                                                                          \

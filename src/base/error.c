@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Each thread has two records: the one that ramps_last_error() shows, and the one that failures write to
- * while a call runs. base_end() swaps them when the call fails, so that a failure which the call recovered
- * from never disturbs what the program is still reading.
+ * Each thread has two records: the one that ramps_last_error() shows, and the one that failures
+ * write to while a call runs. base_end() swaps them when the call fails, so that a failure which
+ * the call recovered from never disturbs what the program is still reading.
  */
 #include "base/error.h"
 

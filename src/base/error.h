@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The detail of this thread's last error. The function that decides that something failed says why, once,
- * by base_fail(); everything above passes the code on. The public function closes with base_end().
+ * The detail of this thread's last error. The function that decides that something failed says
+ * why, once, by base_fail(); everything above passes the code on. The public function closes with
+ * base_end().
  */
 #ifndef BASE_ERROR_H
 #define BASE_ERROR_H
@@ -11,8 +12,9 @@
 struct ramps_error;
 
 /*
- * int base_fail(int code, const char *fmt, ...): records one line of text (what happened, what to do) and
- * returns code, a negative errno. As an expression, so that whoever checks the code sees that it is the code.
+ * int base_fail(int code, const char *fmt, ...): records one line of text (what happened, what to
+ * do) and returns code, a negative errno. As an expression, so that whoever checks the code sees
+ * that it is the code.
  */
 #define base_fail(code, ...)                          \
 	({                                            \
@@ -22,7 +24,10 @@ struct ramps_error;
 	})
 void base_record(int code, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
-/* Adds to the record made last: the server's address; ranks that are waited for, which are copied. */
+/*
+ * Adds to the record made last: the server's address; ranks that are waited for, which are
+ * copied.
+ */
 void base_error_peer(const char *address);
 void base_error_ranks(const uint32_t *ranks, uint32_t count);
 void base_error_unknown(uint64_t unknown_ops);

@@ -2,7 +2,10 @@
 #ifndef BASE_NAME_H
 #define BASE_NAME_H
 
-/* 0, or -EINVAL with text, for names of jobs, tables, barriers and clocks (see ramps.h). `what` is named in the text. */
+/*
+ * 0, or -EINVAL with text, for names of jobs, tables, barriers and clocks (see ramps.h). `what`
+ * is named in the text.
+ */
 int base_name_check(const char *what, const char *name);
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Loads and stores of shared 8-byte and 4-byte words, by name of their ordering. All that is read or
- * written concurrently goes through these or base_copy(). A server's stores to its arena go through
- * word_publish() and word_store(), so that a simulator can end the server at any of them.
+ * Loads and stores of shared 8-byte and 4-byte words, by name of their ordering. All that is read
+ * or written concurrently goes through these or base_copy(). A server's stores to its arena go
+ * through word_publish() and word_store(), so that a simulator can end the server at any of them.
  */
 #ifndef BASE_WORD_H
 #define BASE_WORD_H

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * An arena comes into being in this order: the directory; the lock file, held, saying "new"; the region
- * files; headers, the magic last; the lock file says whose it is. It goes in the reverse order. So whoever gets the
- * lock and finds "new" without a magic knows that nobody ever used what is there, and discards it.
- * Before a file is changed all that is found has been checked.
+ * An arena comes into being in this order: the directory; the lock file, held, saying "new"; the
+ * region files; headers, the magic last; the lock file says whose it is. It goes in the reverse
+ * order. So whoever gets the lock and finds "new" without a magic knows that nobody ever used
+ * what is there, and discards it. Before a file is changed all that is found has been checked.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -244,7 +244,10 @@ static int resume(struct core_arena *arena, const struct core_arena_options *opt
 	return 0;
 }
 
-/* Whether `fresh` may discard it: an arena of any job and version of this layout's family, or none. */
+/*
+ * Whether `fresh` may discard it: an arena of any job and version of this layout's family, or
+ * none.
+ */
 static int check_fresh(const struct core_arena *arena)
 {
 	struct core_header header = { 0 };

@@ -59,7 +59,10 @@ void core_arena_trim(struct core_arena *arena, uint32_t region, uint64_t end)
 	if (page < memory->len_bytes)
 		fallocate(memory->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)page,
 			  (off_t)(memory->len_bytes - page));
-	/* the rest of the last page; where it has no memory it is zero already, and touching might kill */
+	/*
+	 * the rest of the last page; where it has no memory it is zero already, and touching
+	 * might kill
+	 */
 	if (page > end && posix_fallocate(memory->fd, (off_t)end, (off_t)(page - end)) == 0)
 		memset((char *)memory->base + end, 0, page - end);
 	arena->allocated[region] = end;

@@ -2,27 +2,29 @@
 /*
  * Waiting on a word.
  *
- * A futex compares 32 bits, and a word that goes full, none, full between a look at it and the sleep has
- * the same half as before: who sleeps on the word itself can sleep for ever. So there are bells: 32-bit
- * words in a file of the fabric's own, chosen by a hash of the word's place, that change whenever a word
- * does on which somebody sleeps. Bit 0 of a bell says that somebody sleeps or is about to.
+ * A futex compares 32 bits, and a word that goes full, none, full between a look at it and the
+ * sleep has the same half as before: who sleeps on the word itself can sleep for ever. So there
+ * are bells: 32-bit words in a file of the fabric's own, chosen by a hash of the word's place,
+ * that change whenever a word does on which somebody sleeps. Bit 0 of a bell says that somebody
+ * sleeps or is about to.
  *
- *   to sleep   set bit 0, which gives the bell's value b; look at the word once more; if it is still what
- *              was seen, sleep while the bell is b
- *   to ring    after the change of the word: load the bell; if bit 0 is clear nobody sleeps, and that is
- *              all; else swap b for b + 1, which clears bit 0, and if that succeeded wake all
+ *   to sleep set bit 0, which gives the bell's value b; look at the word once more; if it is
+ *   still what was seen, sleep while the bell is b to ring after the change of the word: load the
+ *   bell; if bit 0 is clear nobody sleeps, and that is all; else swap b for b + 1, which clears
+ *   bit 0, and if that succeeded wake all
  *
- * All of these are sequentially consistent. Either the ringer's load comes after the sleeper's setting of
- * bit 0: then it sees the bit, and the sleeper is woken or finds another bell than b. Or it comes before:
- * then the sleeper's second look comes after the change of the word and sees it. A swap fails only when
- * another ringer cleared the bit; who set it again since then looked at the word after its change. A
- * bell's count can wrap only while somebody is between setting the bit and sleeping for 2^31 rings.
+ * All of these are sequentially consistent. Either the ringer's load comes after the sleeper's
+ * setting of bit 0: then it sees the bit, and the sleeper is woken or finds another bell than b.
+ * Or it comes before: then the sleeper's second look comes after the change of the word and sees
+ * it. A swap fails only when another ringer cleared the bit; who set it again since then looked
+ * at the word after its change. A bell's count can wrap only while somebody is between setting
+ * the bit and sleeping for 2^31 rings.
  *
  * A ringer that dies between its swap and the waking leaves sleepers asleep, so that nobody sleeps
  * longer than SHM_LOOK_NS at a time, after which it also looks whether the peer is still there.
  *
- * Before it sleeps, a waiter spins for a moment (the other core may be about to change the word) and then
- * yields (the other process may be waiting for this core).
+ * Before it sleeps, a waiter spins for a moment (the other core may be about to change the word)
+ * and then yields (the other process may be waiting for this core).
  */
 #include <errno.h>
 #include <limits.h>

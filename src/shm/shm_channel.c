@@ -99,8 +99,9 @@ static void take_fds(struct msghdr *message, struct shm_frame *frame)
 }
 
 /*
- * Receives one frame, with up to FABRIC_MAX_MESSAGE_BYTES in payload, without blocking. 1: there is one;
- * 0: the peer closed; -EAGAIN: none; -EPROTO: rubbish; -EMFILE: its descriptors did not get through.
+ * Receives one frame, with up to FABRIC_MAX_MESSAGE_BYTES in payload, without blocking. 1: there
+ * is one; 0: the peer closed; -EAGAIN: none; -EPROTO: rubbish; -EMFILE: its descriptors did not
+ * get through.
  */
 int shm_recv_frame(int socket, struct shm_frame *frame, void *payload)
 {
@@ -302,7 +303,10 @@ int shm_recv(struct fabric_endpoint *base, void *message, uint32_t len_bytes, ui
 			return base_fail(ret, "no message from %s in time", ep->address);
 		if (ret)
 			return ret;
-		/* What a dying server sent is still there; a forked child of it may hold the socket. */
+		/*
+		 * What a dying server sent is still there; a forked child of it may hold the
+		 * socket.
+		 */
 		last = shm_pidfd_ended(ep->pidfd);
 	}
 }

@@ -174,8 +174,9 @@ fail:
 }
 
 /*
- * Says goodbye, when all is unmapped: the server then knows that nothing can land any more and does not
- * kill this process. Regions that another endpoint maps too stay mapped, but not for this one.
+ * Says goodbye, when all is unmapped: the server then knows that nothing can land any more and
+ * does not kill this process. Regions that another endpoint maps too stay mapped, but not for
+ * this one.
  */
 void shm_leave(struct shm_endpoint *ep)
 {

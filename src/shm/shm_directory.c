@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A server's directory. /dev/shm belongs to everybody, so what stands in a directory's place must be our
- * own: a link or another user's directory could point us at somebody else's server.
+ * A server's directory. /dev/shm belongs to everybody, so what stands in a directory's place must
+ * be our own: a link or another user's directory could point us at somebody else's server.
  */
 #include <errno.h>
 #include <fcntl.h>

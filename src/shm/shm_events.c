@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A server's events. Sockets, process descriptors and the wake-up are watched by one epoll, whose answers
- * are kept and used up one by one: with nothing to do next_event costs one system call.
+ * A server's events. Sockets, process descriptors and the wake-up are watched by one epoll, whose
+ * answers are kept and used up one by one: with nothing to do next_event costs one system call.
  *
- * A connection is unproven until its hello; FABRIC_CONNECTED comes after that, and nothing at all of a
- * peer that says something else. There are at most SHM_MAX_UNPROVEN, each for SHM_UNPROVEN_NS.
+ * A connection is unproven until its hello; FABRIC_CONNECTED comes after that, and nothing at all
+ * of a peer that says something else. There are at most SHM_MAX_UNPROVEN, each for
+ * SHM_UNPROVEN_NS.
  *
  * A peer ends by its goodbye, its socket's end or its process' end. What it sent before is still
  * delivered, and then FABRIC_CLOSED, once.
@@ -73,7 +74,10 @@ static void resume_accepting(struct shm_listener *l)
 		l->accept_after_ns = base_now_ns() + PAUSE_NS;
 }
 
-/* No descriptors left: the caller is turned away by the one in reserve, or it would be there for ever. */
+/*
+ * No descriptors left: the caller is turned away by the one in reserve, or it would be there for
+ * ever.
+ */
 static void turn_away(struct shm_listener *l)
 {
 	int fd;

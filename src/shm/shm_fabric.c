@@ -2,17 +2,18 @@
 /*
  * The fabric over shared memory.
  *
- * A client maps the files behind a server's regions, by descriptors that the server passes over a Unix
- * socket, and operations are loads, stores and atomic instructions of its own. What a region's rights
- * lack, the mapping lacks too, as far as a mapping can: a region without WRITE and ATOMIC comes as a
- * descriptor that can't be mapped writable.
+ * A client maps the files behind a server's regions, by descriptors that the server passes over a
+ * Unix socket, and operations are loads, stores and atomic instructions of its own. What a
+ * region's rights lack, the mapping lacks too, as far as a mapping can: a region without WRITE
+ * and ATOMIC comes as a descriptor that can't be mapped writable.
  *
- * Mappings are shared by all endpoints of a fabric and counted, so that a client that connects anew finds
- * the same memory at the same address as long as it still holds the old endpoint.
+ * Mappings are shared by all endpoints of a fabric and counted, so that a client that connects
+ * anew finds the same memory at the same address as long as it still holds the old endpoint.
  *
- * A mapping can't be taken back from a live process: the server knows by a process descriptor (pidfd) when
- * a peer is gone, and kills one that it must be rid of (shm_peer.c). Mappings are not inherited by a fork
- * and descriptors not by an exec; a forked child can close what it inherited, and nothing else.
+ * A mapping can't be taken back from a live process: the server knows by a process descriptor
+ * (pidfd) when a peer is gone, and kills one that it must be rid of (shm_peer.c). Mappings are
+ * not inherited by a fork and descriptors not by an exec; a forked child can close what it
+ * inherited, and nothing else.
  */
 #include <errno.h>
 #include <stdlib.h>

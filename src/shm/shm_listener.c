@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A server's place: the directory with the bells and the socket. A lock on the bells' file says who has
- * the place; the kernel gives it up when its holder dies. What a dead server left is taken over: the
- * socket is replaced, the bells are kept, as clients of the old server may still ring them.
+ * A server's place: the directory with the bells and the socket. A lock on the bells' file says
+ * who has the place; the kernel gives it up when its holder dies. What a dead server left is
+ * taken over: the socket is replaced, the bells are kept, as clients of the old server may still
+ * ring them.
  *
- * Clients get the bells by a descriptor of their own: one that shared the listener's would share its lock.
+ * Clients get the bells by a descriptor of their own: one that shared the listener's would share
+ * its lock.
  */
 #include <errno.h>
 #include <fcntl.h>

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A server's power over its peers. Memory that a process has mapped can't be taken from it: nothing of it
- * can land any more only when it said goodbye (after unmapping) or when it is no more. A process
- * descriptor, which the peer sends with its hello, tells that and takes the signal without a race on
- * process numbers.
+ * A server's power over its peers. Memory that a process has mapped can't be taken from it:
+ * nothing of it can land any more only when it said goodbye (after unmapping) or when it is no
+ * more. A process descriptor, which the peer sends with its hello, tells that and takes the
+ * signal without a race on process numbers.
  */
 #include <errno.h>
 #include <fcntl.h>

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The data path. An operation is done when post returns: nothing is ever outstanding, and completions stay
- * as they are. A list is checked whole before any of it is done.
+ * The data path. An operation is done when post returns: nothing is ever outstanding, and
+ * completions stay as they are. A list is checked whole before any of it is done.
  *
- * Order: atomics are sequentially consistent, so they come after WRITEs before them; READs end with an
- * acquire and WRITEs begin with a release, so neither needs more for FABRIC_FENCE.
+ * Order: atomics are sequentially consistent, so they come after WRITEs before them; READs end
+ * with an acquire and WRITEs begin with a release, so neither needs more for FABRIC_FENCE.
  *
- * The memory outlives the server, so its death has to be looked for: with every SHM_POSTS_PER_CLOCK-th
- * post, and each large one, the clock is read, and when SHM_LOOK_NS have passed the socket is polled.
+ * The memory outlives the server, so its death has to be looked for: with every
+ * SHM_POSTS_PER_CLOCK-th post, and each large one, the clock is read, and when SHM_LOOK_NS have
+ * passed the socket is polled.
  */
 #include <errno.h>
 #include <inttypes.h>

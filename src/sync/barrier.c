@@ -2,41 +2,46 @@
 /*
  * The barrier, and a member's part in it.
  *
- * The tree. Members are the bits of leaves, nodes the bits of the node above, one root (core/layout.h). A
- * node has two words. `word` is generation:32 | arrived:32, and goes through (g, none), (g, some), (g, full),
- * (g+1, none): it only grows, and a value never comes back. `released` counts the generations that are over,
- * as far as this node has been told. Both wrap; they are compared by the sign of a difference. A generation
- * is released when the root is full at it: that is the one moment that decides, all else passes it on.
+ * The tree. Members are the bits of leaves, nodes the bits of the node above, one root
+ * (core/layout.h). A node has two words. `word` is generation:32 | arrived:32, and goes through
+ * (g, none), (g, some), (g, full), (g+1, none): it only grows, and a value never comes back.
+ * `released` counts the generations that are over, as far as this node has been told. Both wrap;
+ * they are compared by the sign of a difference. A generation is released when the root is full
+ * at it: that is the one moment that decides, all else passes it on.
  *
- * Arriving. Whoever enters g has seen g-1 released, so its leaf is (g-1, full) or already at g. It sends
- * one list: a swap (g-1, full) -> (g, none), which one member of the leaf wins and the others need not know
- * about; and an add of its bit. The value that the add returns tells who filled the leaf. That one climbs: it
- * sets the leaf's bit in the node above, and goes on as long as it fills nodes.
+ * Arriving. Whoever enters g has seen g-1 released, so its leaf is (g-1, full) or already at g.
+ * It sends one list: a swap (g-1, full) -> (g, none), which one member of the leaf wins and the
+ * others need not know about; and an add of its bit. The value that the add returns tells who
+ * filled the leaf. That one climbs: it sets the leaf's bit in the node above, and goes on as long
+ * as it fills nodes.
  *
- * Why adds only there. An add can't fail under contention, so that the common case is one round trip
- * however many arrive. But it may be done once only: a second add of a bit carries into its neighbour. So it is for
- * the one operation of which nobody but its sender can be the author, and which the sender has not tried
- * before. When its fate is not known (`doubt`), when a new life of a rank does not know what its last one
- * did, when the server stands in, and for all climbing, the bit is set by swap: (g, some) -> (g, some and
- * bit), while the word is at g and the bit clear. Bit set or a later generation: it has been done. Such a
- * move can be made by anyone who sees why, any number of times.
+ * Why adds only there. An add can't fail under contention, so that the common case is one round
+ * trip however many arrive. But it may be done once only: a second add of a bit carries into its
+ * neighbour. So it is for the one operation of which nobody but its sender can be the author, and
+ * which the sender has not tried before. When its fate is not known (`doubt`), when a new life of
+ * a rank does not know what its last one did, when the server stands in, and for all climbing,
+ * the bit is set by swap: (g, some) -> (g, some and bit), while the word is at g and the bit
+ * clear. Bit set or a later generation: it has been done. Such a move can be made by anyone who
+ * sees why, any number of times.
  *
- * Helping. Only one process learns from an add that it must climb, and its completion can be lost, or it can
- * die or be stopped. So nobody relies on it: who has waited for a slice in vain walks from its leaf to
- * the root, and climbs from every node that is full and whose bit above is clear. It does so for the
- * path of a dead member too, if that has arrived, and before it reports a timeout for all. Thus a generation that all have
- * arrived at is released while one of them looks on.
+ * Helping. Only one process learns from an add that it must climb, and its completion can be
+ * lost, or it can die or be stopped. So nobody relies on it: who has waited for a slice in vain
+ * walks from its leaf to the root, and climbs from every node that is full and whose bit above is
+ * clear. It does so for the path of a dead member too, if that has arrived, and before it reports
+ * a timeout for all. Thus a generation that all have arrived at is released while one of them
+ * looks on.
  *
- * Release. Each member waits at the node where its climb ended, not having filled it: at the root on the
- * word itself, below on `released`, so that thousands don't read one word. Then it moves on `released` of
- * the nodes below it, down to its leaf, where those wait who arrived there before it. `released` moves by
- * swap from an older value, so it can't go back, and doing it twice is nothing. A walk that finds any node of
- * its path released passes it down likewise.
+ * Release. Each member waits at the node where its climb ended, not having filled it: at the root
+ * on the word itself, below on `released`, so that thousands don't read one word. Then it moves
+ * on `released` of the nodes below it, down to its leaf, where those wait who arrived there
+ * before it. `released` moves by swap from an older value, so it can't go back, and doing it
+ * twice is nothing. A walk that finds any node of its path released passes it down likewise.
  *
- * Waking. A sleeper at the root has no use for (g, some), and 31 arrivals that each wake all who came before
- * take their processors from those who still compute. So arrivals wake nobody; who fills the root adds zero to
- * it to wake all, and does not wait for that. If it dies in between, the sleepers find out after their slice. (A root of
- * two children has one sleeper at most: there the arrival itself wakes.)
+ * Waking. A sleeper at the root has no use for (g, some), and 31 arrivals that each wake all who
+ * came before take their processors from those who still compute. So arrivals wake nobody; who
+ * fills the root adds zero to it to wake all, and does not wait for that. If it dies in between,
+ * the sleepers find out after their slice. (A root of two children has one sleeper at most: there
+ * the arrival itself wakes.)
  */
 #include "sync/barrier.h"
 
@@ -264,8 +269,9 @@ static bool is_dead(const struct sync_peer *peer, const struct sync_barrier *b, 
 }
 
 /*
- * Collects in b->missing the ranks, of all members or of the dead, that have not arrived; their number, or
- * -errno. States are read before words: what a dead rank did has landed before it is said to be dead.
+ * Collects in b->missing the ranks, of all members or of the dead, that have not arrived; their
+ * number, or -errno. States are read before words: what a dead rank did has landed before it is
+ * said to be dead.
  */
 static int find_missing(struct sync_peer *peer, struct sync_barrier *b, bool only_dead,
 			uint32_t generation, uint64_t deadline_ns)

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The server's part in a barrier: it moves words as a client of itself, by the swaps that anyone may make (see
- * barrier.c). It reads the whole tree once and decides from that. The picture may be torn and old: what it
- * shows as arrived or released is so for ever, what it does not show is found out by the swap, or at the next call.
+ * The server's part in a barrier: it moves words as a client of itself, by the swaps that anyone
+ * may make (see barrier.c). It reads the whole tree once and decides from that. The picture may
+ * be torn and old: what it shows as arrived or released is so for ever, what it does not show is
+ * found out by the swap, or at the next call.
  */
 #include <errno.h>
 #include <stdlib.h>

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* The tree's geometry, the moves on its nodes, and what a bystander can read in it. See barrier.c. */
+/*
+ * The tree's geometry, the moves on its nodes, and what a bystander can read in it. See
+ * barrier.c.
+ */
 #include "sync/barrier_tree.h"
 
 #include <errno.h>

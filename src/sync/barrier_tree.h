@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Private to src/sync: the geometry of a barrier's tree and the moves on its nodes, which members and the
- * server share. Why the moves are as they are is told in barrier.c.
+ * Private to src/sync: the geometry of a barrier's tree and the moves on its nodes, which members
+ * and the server share. Why the moves are as they are is told in barrier.c.
  */
 #ifndef SYNC_BARRIER_TREE_H
 #define SYNC_BARRIER_TREE_H
@@ -77,27 +77,30 @@ enum barrier_set {
 };
 
 /*
- * The arrival that may be done by anyone, any number of times: sets the bit of child `child` in its node of
- * level `level`, by swap. Returns enum barrier_set flags.
+ * The arrival that may be done by anyone, any number of times: sets the bit of child `child` in
+ * its node of level `level`, by swap. Returns enum barrier_set flags.
  */
 int barrier_set(struct sync_peer *peer, const struct barrier_tree *tree, uint32_t level,
 		uint32_t child, uint32_t generation, uint64_t deadline_ns);
 
 /*
- * Carries a node that is full at `generation` upwards as far as nodes become full. Returns the level that did not, or
- * tree->levels when the root is full: the generation is released.
+ * Carries a node that is full at `generation` upwards as far as nodes become full. Returns the
+ * level that did not, or tree->levels when the root is full: the generation is released.
  */
 int barrier_climb(struct sync_peer *peer, const struct barrier_tree *tree, uint32_t level,
 		  uint32_t index, uint32_t generation, uint64_t deadline_ns);
 
 /*
- * Does on the path from member's leaf to the root what others may have left undone: climbs. 1: the generation is
- * released there, which the caller may pass down; 0: it is not.
+ * Does on the path from member's leaf to the root what others may have left undone: climbs. 1:
+ * the generation is released there, which the caller may pass down; 0: it is not.
  */
 int barrier_walk(struct sync_peer *peer, const struct barrier_tree *tree, uint32_t member,
 		 uint32_t generation, uint64_t deadline_ns);
 
-/* Moves the `released` word of the node at `node` on to `generation`; *seen is what the caller believes it to be, and is set. */
+/*
+ * Moves the `released` word of the node at `node` on to `generation`; *seen is what the caller
+ * believes it to be, and is set.
+ */
 int barrier_release(struct sync_peer *peer, uint64_t node, uint32_t generation, uint64_t *seen,
 		    uint64_t deadline_ns);
 

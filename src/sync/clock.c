@@ -2,15 +2,16 @@
 /*
  * The clock: a count for each rank, which its rank adds to, and waits of one on all.
  *
- * The least count of the live ranks is found by reading all counts in one READ and, when that is complete,
- * the states. In this order it can't be too high: a rank that is live by the second READ was
- * counted with what it had, or less, and who joins later is raised to the live ranks' least before it is
- * listed as live. For the same reason what was once found stays a lower bound, so that most waits need no READ.
- * (Who is being listed may be behind by what the others count in that moment.) Where a death is to fail the others, the
- * dead are in that bound.
+ * The least count of the live ranks is found by reading all counts in one READ and, when that is
+ * complete, the states. In this order it can't be too high: a rank that is live by the second
+ * READ was counted with what it had, or less, and who joins later is raised to the live ranks'
+ * least before it is listed as live. For the same reason what was once found stays a lower bound,
+ * so that most waits need no READ. (Who is being listed may be behind by what the others count in
+ * that moment.) Where a death is to fail the others, the dead are in that bound.
  *
- * A step is counted by an add. If its fate is not known, the next call makes the same step by a swap from the
- * count before: the word is this rank's own, so either of the two counts, never both.
+ * A step is counted by an add. If its fate is not known, the next call makes the same step by a
+ * swap from the count before: the word is this rank's own, so either of the two counts, never
+ * both.
  */
 #include "sync/clock.h"
 
@@ -126,7 +127,10 @@ static bool counts(const struct sync_clock *c, uint32_t rank)
 	return rank == c->rank || core_state_of(c->states[rank]) == CORE_LIVE;
 }
 
-/* The rank with the least count of those that count, by what was read last; of the dead too, if so asked. */
+/*
+ * The rank with the least count of those that count, by what was read last; of the dead too, if
+ * so asked.
+ */
 static uint32_t slowest(const struct sync_clock *c, bool and_dead)
 {
 	uint32_t slow = c->rank;

@@ -23,7 +23,10 @@ int sync_clock_read(struct sync_peer *peer, struct sync_clock *clock, uint64_t *
 
 void sync_clock_close(struct sync_clock *clock);
 
-/* The server's part, before it lists `rank` as live: raises its count to the least of the live ranks, if it is below. */
+/*
+ * The server's part, before it lists `rank` as live: raises its count to the least of the live
+ * ranks, if it is below.
+ */
 int sync_clock_raise(struct sync_peer *peer, const struct core_clock *where, uint32_t rank,
 		     uint64_t deadline_ns);
 

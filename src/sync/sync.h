@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What all synchronisation shares: a server's endpoint and how to wait on it. Workers wait on their own
- * endpoint; the server acts for the dead through its loopback endpoint, by the same functions.
+ * What all synchronisation shares: a server's endpoint and how to wait on it. Workers wait on
+ * their own endpoint; the server acts for the dead through its loopback endpoint, by the same
+ * functions.
  */
 #ifndef SYNC_SYNC_H
 #define SYNC_SYNC_H
@@ -23,8 +24,9 @@ struct sync_peer {
 };
 
 /*
- * One slice of a wait on a word: like fabric_wait_word(), but returns -EAGAIN after SYNC_SLICE_NS, for the caller to look
- * around and come again, -ETIMEDOUT only at the deadline, and -EINTR when interrupted.
+ * One slice of a wait on a word: like fabric_wait_word(), but returns -EAGAIN after
+ * SYNC_SLICE_NS, for the caller to look around and come again, -ETIMEDOUT only at the deadline,
+ * and -EINTR when interrupted.
  */
 int sync_wait_slice(struct sync_peer *peer, uint32_t region, uint64_t offset, uint64_t seen,
 		    uint64_t *value, uint64_t deadline_ns);

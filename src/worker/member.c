@@ -2,13 +2,13 @@
 /*
  * Joining a job, and keeping up the links to its servers.
  *
- * A new life joins shard 0 first, which fences the rank's old life and chooses the incarnation; the other
- * shards fence it too before they admit the new one. So when worker_join() returns, nothing of the old life
- * can land anywhere.
+ * A new life joins shard 0 first, which fences the rank's old life and chooses the incarnation;
+ * the other shards fence it too before they admit the new one. So when worker_join() returns,
+ * nothing of the old life can land anywhere.
  *
- * A lost server is reached again by the next call on the worker: the same incarnation connects again, to
- * the same arena, and goes on. A server that comes back with another arena has lost what the worker relies
- * on, which is an error.
+ * A lost server is reached again by the next call on the worker: the same incarnation connects
+ * again, to the same arena, and goes on. A server that comes back with another arena has lost
+ * what the worker relies on, which is an error.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -93,7 +93,10 @@ static int link_join(struct ramps_worker *worker, uint32_t shard, uint32_t how, 
 	return ret == -EAGAIN ? -ETIMEDOUT : ret;
 }
 
-/* An endpoint before this one is closed last: what it maps stays mapped where it is, under the views. */
+/*
+ * An endpoint before this one is closed last: what it maps stays mapped where it is, under the
+ * views.
+ */
 int worker_link_connect(struct ramps_worker *worker, uint32_t shard, uint32_t how, uint64_t deadline_ns)
 {
 	struct worker_link *link = worker_link(worker, shard);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Barriers and clocks as handles. A rank has one place in each, so that all its handles of one name, its
- * clones' too, share one object; two of its threads in one object at a time get -EBUSY.
+ * Barriers and clocks as handles. A rank has one place in each, so that all its handles of one
+ * name, its clones' too, share one object; two of its threads in one object at a time get -EBUSY.
  *
- * Both first wait until the rank's pushes are applied on every server: only then does "after the barrier
- * all see all updates", or a bound on staleness, hold.
+ * Both first wait until the rank's pushes are applied on every server: only then does "after the
+ * barrier all see all updates", or a bound on staleness, hold.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -57,7 +57,10 @@ static int group_take(const struct worker_member *member, const struct ramps_gro
 	return found ? 0 : base_fail(-EINVAL, "this rank, %u, is not in the group", member->rank);
 }
 
-/* Asks the server for the object, which it makes where it has none; -EEXIST: it has another group. */
+/*
+ * Asks the server for the object, which it makes where it has none; -EEXIST: it has another
+ * group.
+ */
 static int object_ask(struct ramps_worker *worker, const struct worker_object *object,
 		      const struct ramps_group *group, struct core_entry *entry, uint32_t *index)
 {

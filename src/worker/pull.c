@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Relaxed pulls. Values that the arena holds as the user wants them are read straight into the user's
- * memory; fixed point goes through the worker's bounce block, a piece that stays in the first cache.
+ * Relaxed pulls. Values that the arena holds as the user wants them are read straight into the
+ * user's memory; fixed point goes through the worker's bounce block, a piece that stays in the
+ * first cache.
  */
 #include <errno.h>
 
@@ -152,8 +153,8 @@ int worker_pull(struct ramps_worker *worker, struct worker_request *request)
 }
 
 /*
- * Rows anywhere. A list of up to WORKER_BLOCK rows that lie on one server one after another in the caller's
- * order is one READ_LIST; a row that lies on two servers is read piece by piece.
+ * Rows anywhere. A list of up to WORKER_BLOCK rows that lie on one server one after another in
+ * the caller's order is one READ_LIST; a row that lies on two servers is read piece by piece.
  */
 static int rows_post(struct ramps_worker *worker, struct worker_request *request, uint64_t row,
 		     uint64_t limit, char *local)

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Pushes to direct tables: fetch-adds on the parameters themselves. The values of a block are turned into
- * offsets and addends, one list a server, and each list is one post, so that the working set stays in the
- * first cache. Over a fabric that can lose track of an operation each list ends with an add of its length
- * to this rank's `landed` word, on the same queue pair; elsewhere that count is kept up now and then.
+ * Pushes to direct tables: fetch-adds on the parameters themselves. The values of a block are
+ * turned into offsets and addends, one list a server, and each list is one post, so that the
+ * working set stays in the first cache. Over a fabric that can lose track of an operation each
+ * list ends with an add of its length to this rank's `landed` word, on the same queue pair;
+ * elsewhere that count is kept up now and then.
  *
- * The cursor stands at the block; done_mask has the servers that have their list of it. So a push that
- * failed can go on exactly where it stopped.
+ * The cursor stands at the block; done_mask has the servers that have their list of it. So a push
+ * that failed can go on exactly where it stopped.
  */
 #include <errno.h>
 #include <math.h>

@@ -2,12 +2,13 @@
 /*
  * Pushes to slots tables, chunk by chunk through this rank's ring on each server (core/layout.h).
  *
- * One list commits a chunk: WRITE the values into the cell, WRITE the cell's header, add 1 to the rank's
- * tail. Whoever sees the tail sees the cell; the tail is the one commit word. The list's last READ tells
- * whether the server sleeps: then it is woken by a message, for nothing else would wake it.
+ * One list commits a chunk: WRITE the values into the cell, WRITE the cell's header, add 1 to the
+ * rank's tail. Whoever sees the tail sees the cell; the tail is the one commit word. The list's
+ * last READ tells whether the server sleeps: then it is woken by a message, for nothing else
+ * would wake it.
  *
- * A cell is the rank's again when the server's `head` has passed its position: that is the back pressure,
- * and also how this rank knows that a push is in the weights.
+ * A cell is the rank's again when the server's `head` has passed its position: that is the back
+ * pressure, and also how this rank knows that a push is in the weights.
  */
 #include <errno.h>
 #include <string.h>
@@ -97,8 +98,9 @@ static void fill_cell(struct ramps_worker *worker, struct worker_request *reques
 }
 
 /*
- * Wakes a server that a completed list found asleep. What was committed has landed whatever comes of it: a
- * server that died looks when it is started again, and one whose channel is full was woken often enough.
+ * Wakes a server that a completed list found asleep. What was committed has landed whatever comes
+ * of it: a server that died looks when it is started again, and one whose channel is full was
+ * woken often enough.
  */
 static void wake(struct ramps_worker *worker, struct worker_request *request, uint32_t shard)
 {

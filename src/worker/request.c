@@ -1,17 +1,19 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Requests: every pull and push, blocking or submitted, is a request that is moved on until it says what it
- * waits for. A blocking call moves one request and waits; submitted ones are moved on by submit and reap.
+ * Requests: every pull and push, blocking or submitted, is a request that is moved on until it
+ * says what it waits for. A blocking call moves one request and waits; submitted ones are moved
+ * on by submit and reap.
  *
- * Pushes are handed over in the order submitted: one that waits for room holds back those behind it, so that
- * pushes to one chunk apply in order. Pulls overtake.
+ * Pushes are handed over in the order submitted: one that waits for room holds back those behind
+ * it, so that pushes to one chunk apply in order. Pulls overtake.
  *
- * A push that fails (a timeout, an interrupt, a server lost) after some of it has landed leaves a note on
- * its table: what it was (a fingerprint of kind and rows) and how far it came. The same push again goes on
- * from there, so that a caller who just repeats the call counts every value exactly once.
+ * A push that fails (a timeout, an interrupt, a server lost) after some of it has landed leaves a
+ * note on its table: what it was (a fingerprint of kind and rows) and how far it came. The same
+ * push again goes on from there, so that a caller who just repeats the call counts every value
+ * exactly once.
  *
- * What was submitted outlives a lost server: it stays under way and goes on once the server is there again,
- * pushes from where they were. One note a table would not do for several of them.
+ * What was submitted outlives a lost server: it stays under way and goes on once the server is
+ * there again, pushes from where they were. One note a table would not do for several of them.
  */
 #include <errno.h>
 #include <math.h>
@@ -248,7 +250,10 @@ static int queue_lost(struct ramps_worker *worker)
 	return worker_lost(worker, shard);
 }
 
-/* Moves on all that were submitted. Returns how many are not complete; *wait is the first one's reason. */
+/*
+ * Moves on all that were submitted. Returns how many are not complete; *wait is the first one's
+ * reason.
+ */
 static uint32_t queue_progress(struct ramps_worker *worker, struct worker_wait *wait)
 {
 	bool push_held = false;

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Snapshot pulls: each chunk as of one version. READ the versions; when complete, READ the data; when
- * complete, READ the versions again: a chunk whose version was even and is the same is had, the others are
- * read again. READs in one list promise no order among themselves, so that each of the three is a post that
- * is waited for. Chunks are taken in runs of up to WORKER_RUN on one server. A chunk that is found odd is
- * waited for a moment; one that changes under ROUNDS reads is an error.
+ * Snapshot pulls: each chunk as of one version. READ the versions; when complete, READ the data;
+ * when complete, READ the versions again: a chunk whose version was even and is the same is had,
+ * the others are read again. READs in one list promise no order among themselves, so that each of
+ * the three is a post that is waited for. Chunks are taken in runs of up to WORKER_RUN on one
+ * server. A chunk that is found odd is waited for a moment; one that changes under ROUNDS reads
+ * is an error.
  */
 #include <errno.h>
 
@@ -83,7 +84,10 @@ static void run_begin(struct worker_request *request)
 	request->state = SNAPSHOT_VERSIONS;
 }
 
-/* Values of chunk i of the run that the request wants: [*first, returned), as elements of the table. */
+/*
+ * Values of chunk i of the run that the request wants: [*first, returned), as elements of the
+ * table.
+ */
 static uint64_t chunk_range(struct worker_request *request, const struct snapshot_run *run,
 			    uint32_t i, uint64_t *first)
 {

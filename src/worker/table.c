@@ -134,8 +134,8 @@ int worker_table_finish(struct ramps_worker *worker, struct ramps_table *table)
 }
 
 /*
- * Waits until the part on shard is ready. -EOWNERDEAD: whoever was filling the table in died, and nobody
- * has taken it over.
+ * Waits until the part on shard is ready. -EOWNERDEAD: whoever was filling the table in died, and
+ * nobody has taken it over.
  */
 int worker_await_ready(struct ramps_worker *worker, uint32_t shard, uint32_t index, uint64_t deadline_ns)
 {

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Creating tables. Every server has its own directory entry for its part. A table is created on each,
- * filled with its initial values, and only then set ready on each, shard 0 last. Shard 0 says who is filling
- * it in: others wait for it there, and where that process dies the next creator takes over. Filling in can
- * be done again from the start: assigning a chunk is idempotent, and to a direct word the creator, who is
- * alone with it, adds what it lacks.
+ * Creating tables. Every server has its own directory entry for its part. A table is created on
+ * each, filled with its initial values, and only then set ready on each, shard 0 last. Shard 0
+ * says who is filling it in: others wait for it there, and where that process dies the next
+ * creator takes over. Filling in can be done again from the start: assigning a chunk is
+ * idempotent, and to a direct word the creator, who is alone with it, adds what it lacks.
  */
 #include <errno.h>
 #include <math.h>
@@ -32,7 +32,10 @@ static bool is_creator(struct ramps_worker *worker, const struct core_entry *ent
 	       entry->creator == core_state(worker->member->rank, worker->member->incarnation);
 }
 
-/* To direct words: this rank is the only one that changes them, so that it can add what they lack. */
+/*
+ * To direct words: this rank is the only one that changes them, so that it can add what they
+ * lack.
+ */
 static int fill_direct(struct ramps_worker *worker, struct ramps_table *table, const void *initial)
 {
 	uint64_t now[WORKER_BLOCK], lacks[WORKER_BLOCK];
@@ -119,8 +122,8 @@ static int table_fill(struct ramps_worker *worker, struct ramps_table *table,
 }
 
 /*
- * A part on another shard than 0. Only whom shard 0 made the creator comes here while it is not ready: where
- * this shard still has another one, it has not yet seen that one die.
+ * A part on another shard than 0. Only whom shard 0 made the creator comes here while it is not
+ * ready: where this shard still has another one, it has not yet seen that one die.
  */
 static int create_part(struct ramps_worker *worker, uint32_t shard,
 		       const struct core_request *request, bool creator, struct core_entry *entry)
@@ -139,7 +142,10 @@ static int create_part(struct ramps_worker *worker, uint32_t shard,
 	}
 }
 
-/* One try; -EOWNERDEAD: its creator died meanwhile, so that a new try may make this rank the creator. */
+/*
+ * One try; -EOWNERDEAD: its creator died meanwhile, so that a new try may make this rank the
+ * creator.
+ */
 static int create_once(struct ramps_worker *worker, const struct ramps_schema *schema,
 		       const struct core_request *request, struct ramps_table *table)
 {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Waiting for a server, slice by slice, and telling whom a wait is waiting for. A synchronous step waits for
- * ranks that have not pushed: those are the ones with nothing staged on that server.
+ * Waiting for a server, slice by slice, and telling whom a wait is waiting for. A synchronous
+ * step waits for ranks that have not pushed: those are the ones with nothing staged on that
+ * server.
  */
 #include <errno.h>
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The client, as the public functions use it. Every function here is called between worker_enter() and
- * worker_exit(), and its contract is that of the public function of the same name in ramps.h.
+ * The client, as the public functions use it. Every function here is called between
+ * worker_enter() and worker_exit(), and its contract is that of the public function of the same
+ * name in ramps.h.
  */
 #ifndef WORKER_WORKER_H
 #define WORKER_WORKER_H
@@ -22,12 +23,18 @@ int worker_join(struct fabric *fabric, const struct worker_join_options *options
 int worker_clone(struct ramps_worker *worker, struct fabric *fabric, struct ramps_worker **clone);
 void worker_close(struct ramps_worker *worker);
 
-/* Calls stop(server) when the last clone of this worker is closed: for a server that lives in this program. */
+/*
+ * Calls stop(server) when the last clone of this worker is closed: for a server that lives in
+ * this program.
+ */
 void worker_own_server(struct ramps_worker *worker, struct ramps_server *server,
 		       void (*stop)(struct ramps_server *));
 const char *worker_address(const struct ramps_worker *worker);
 
-/* 0, -EBUSY, or -ENOTCONN after a fork; connects again where a server was lost. NULL is -ENOTCONN. */
+/*
+ * 0, -EBUSY, or -ENOTCONN after a fork; connects again where a server was lost. NULL is
+ * -ENOTCONN.
+ */
 int worker_enter(struct ramps_worker *worker);
 void worker_exit(struct ramps_worker *worker);
 
@@ -44,7 +51,10 @@ int worker_table_open(struct ramps_worker *worker, const char *name,
 		      const struct ramps_schema *expected, int timeout_ms, struct ramps_table **table);
 int worker_table_info(const struct ramps_table *table, struct ramps_table_info *info);
 
-/* A blocking pull or push: the operation to fill in, all but its table and tag, and the call that does it. */
+/*
+ * A blocking pull or push: the operation to fill in, all but its table and tag, and the call that
+ * does it.
+ */
 struct ramps_op *worker_table_op(struct ramps_table *table);
 int worker_table_run(struct ramps_table *table, struct ramps_transfer *transfer, int timeout_ms);
 

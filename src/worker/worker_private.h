@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A member is a rank's life in a job: what its threads share. A worker is one thread's part of it, with a
- * link (endpoint) to every server. Tables, barriers and clocks are children of one worker.
+ * A member is a rank's life in a job: what its threads share. A worker is one thread's part of
+ * it, with a link (endpoint) to every server. Tables, barriers and clocks are children of one
+ * worker.
  *
- * Closing a worker takes it from its children, whose calls then find none; each child is freed by its own
- * close. A member goes with its last worker.
+ * Closing a worker takes it from its children, whose calls then find none; each child is freed by
+ * its own close. A member goes with its last worker.
  */
 #ifndef WORKER_PRIVATE_H
 #define WORKER_PRIVATE_H
@@ -203,8 +204,8 @@ void worker_requests_fail(struct ramps_worker *worker, struct ramps_table *table
 int worker_await(struct worker_request *request, uint32_t shard);
 
 /*
- * Moves a request on as far as it can go: 0 complete, WORKER_AGAIN request->wait says for what, or its error.
- * pull.c, snapshot.c, push_direct.c, push_slots.c
+ * Moves a request on as far as it can go: 0 complete, WORKER_AGAIN request->wait says for what,
+ * or its error. pull.c, snapshot.c, push_direct.c, push_slots.c
  */
 int worker_pull(struct ramps_worker *worker, struct worker_request *request);
 int worker_pull_rows(struct ramps_worker *worker, struct worker_request *request);
