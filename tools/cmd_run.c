@@ -196,21 +196,32 @@ static void worker_plan(const struct options *options, const struct run *run, co
 	child->kind = RUN_WORKER;
 	child->number = rank;
 	snprintf(child->name, sizeof(child->name), "rank %u", rank);
+	set[n++] = text("RAMPS_RUN=%s", run->id);
 	set[n++] = text("RAMPS_SERVERS=%s", servers);
 	set[n++] = text("RAMPS_JOB=%s", options->job);
 	set[n++] = text("RAMPS_RANK=%u", rank);
 	set[n++] = text("RAMPS_WORKERS=%u", options->ranks);
 	if (*run->private_dir)
 		set[n++] = text("RAMPS_KEY_FILE=%s/key", run->private_dir);
-	set[n++] = text("RAMPS_RUN=%s", run->id);
 	child->argv = options->program;
 	child->environment = set;
 }
 
-/* A key for this run alone, in a directory that only this user reads. */
-static int key_make(struct run *run)
+/* The key is for this run alone, in a directory that only this user reads. */
+static int key_place(struct run *run)
 {
 	const char *under = getenv("TMPDIR");
+
+	if (snprintf(run->private_dir, sizeof(run->private_dir), "%s/ramps-run.XXXXXX",
+		     under ? under : "/tmp") < (int)sizeof(run->private_dir))
+		return 0;
+	cli_error("run", "TMPDIR is too long");
+	*run->private_dir = '\0';
+	return -1;
+}
+
+static int key_make(struct run *run)
+{
 	unsigned char key[KEY_BYTES];
 	char path[300];
 	int fd;
@@ -219,9 +230,9 @@ static int key_make(struct run *run)
 		cli_error("run", "random bytes for the key: %s", strerror(errno));
 		return -1;
 	}
-	if (snprintf(run->private_dir, sizeof(run->private_dir), "%s/ramps-run.XXXXXX",
-		     under ? under : "/tmp") >= (int)sizeof(run->private_dir) ||
-	    !mkdtemp(run->private_dir)) {
+	if (key_place(run))
+		return -1;
+	if (!mkdtemp(run->private_dir)) {
 		cli_error("run", "a directory for the key: %s: %s", run->private_dir, strerror(errno));
 		*run->private_dir = '\0';
 		return -1;
@@ -382,14 +393,16 @@ static void id_make(struct run *run)
 	snprintf(run->id, sizeof(run->id), "%d-%08x", (int)getpid(), number);
 }
 
-/* What is made before anything is started: a folder for output, and the key. */
+/* What is made before anything is started, if not for show: a folder for output, and the key. */
 static int places_make(const struct options *options, struct run *run)
 {
-	if (run->output_dir && mkdir(run->output_dir, 0777) && errno != EEXIST) {
+	if (run->output_dir && !options->dry_run && mkdir(run->output_dir, 0777) && errno != EEXIST) {
 		cli_error("run", "%s: %s", run->output_dir, strerror(errno));
 		return -1;
 	}
-	return !options->inside && !getenv("RAMPS_SERVERS") ? key_make(run) : 0;
+	if (options->inside || getenv("RAMPS_SERVERS"))
+		return 0;
+	return options->dry_run ? key_place(run) : key_make(run);
 }
 
 int cmd_run(int argc, char **argv)
@@ -409,7 +422,7 @@ int cmd_run(int argc, char **argv)
 	run.prefix = !options.no_prefix;
 	run.output_dir = options.output_dir;
 	id_make(&run);
-	if (!options.dry_run && places_make(&options, &run))
+	if (places_make(&options, &run))
 		return CLI_FAILED;
 	plan(&options, &run);
 	if (options.dry_run)

@@ -4,17 +4,21 @@
  * outputs first, then the job.
  */
 #include <argp.h>
+#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/time.h>
 #include <unistd.h>
 
+#include "api/api.h"
 #include "cli.h"
 #include "train.h"
 
 #define DEFAULT_DATA   "/usr/share/datasets/fashion-mnist"
 #define DEFAULT_HIDDEN 128
 #define MOST_HIDDEN    65536
+#define AT_ONCE_US     500000
 
 enum {
 	KEY_MODEL = 256,
@@ -167,44 +171,96 @@ static const struct argp parser = {
 	NULL,
 };
 
+/* What a signal handler has to know. */
+static struct ramps_worker *volatile interrupted;
+static volatile sig_atomic_t alone; /* the server is ours, and is to be ended before this process */
+static volatile sig_atomic_t speaks; /* rank 0, to a terminal or not */
+
+enum {
+	IN_FILE = 1,
+	ON_TERMINAL,
+};
+
 static void on_interrupt(int number)
 {
 	static const char line[] = "\nramps train: stopping after this step; again to stop at once\n";
+	size_t skip = speaks == ON_TERMINAL ? 0 : 1; /* there a line of progress is open */
+	const struct itimerval soon = { .it_value.tv_usec = AT_ONCE_US };
+	int saved_errno = errno;
 
 	(void)number;
-	if (train_stop)
+	train_stop++;
+	if (!interrupted && !alone)
 		_exit(CLI_INTERRUPTED);
-	train_stop = 1;
-	if (write(STDERR_FILENO, line, sizeof(line) - 1) < 0)
-		return;
+	if (train_stop == 1 && train_running) {
+		if (speaks && write(STDERR_FILENO, line + skip, sizeof(line) - 1 - skip) < 0)
+			speaks = 0;
+	} else {
+		/* What waits returns, and all is closed; what computes is given a moment. */
+		if (interrupted)
+			ramps_worker_interrupt(interrupted);
+		setitimer(ITIMER_REAL, &soon, NULL);
+	}
+	errno = saved_errno;
+}
+
+static void on_alarm(int number)
+{
+	(void)number;
+	_exit(CLI_INTERRUPTED);
 }
 
 static void catch_interrupts(void)
 {
-	struct sigaction action = { .sa_handler = on_interrupt, .sa_flags = SA_RESTART };
+	struct sigaction action = { .sa_handler = on_interrupt, .sa_flags = SA_RESTART }, hangup;
 
 	sigaction(SIGINT, &action, NULL);
 	sigaction(SIGTERM, &action, NULL);
+	/* Under nohup(1) it stays ignored. */
+	if (!sigaction(SIGHUP, NULL, &hangup) && hangup.sa_handler != SIG_IGN)
+		sigaction(SIGHUP, &action, NULL);
+	action.sa_handler = on_alarm;
+	sigaction(SIGALRM, &action, NULL);
 	signal(SIGPIPE, SIG_IGN);
 }
 
-/* Rank 0 alone writes; it makes sure of that before the training. */
+/* Before there is a job, so that nobody waits for who finds it. Rank 0 alone makes files. */
 static int outputs_check(const struct train_options *to)
 {
-	if (train_output_check(to->save) || train_output_check(to->plot) || train_output_check(to->log))
-		return -1;
+	const char *const paths[] = { to->save, to->plot, to->log };
+	uint32_t rank = 0, workers;
+
+	if (base_end("train", api_rank(&rank, &workers)) <= 0)
+		rank = 0;
+	for (int i = 0; i < 3; i++) {
+		if (train_output_check(paths[i], rank == 0))
+			return -1;
+		for (int k = 0; k < i; k++) {
+			if (paths[i] && paths[k] && !strcmp(paths[i], paths[k])) {
+				cli_error("train",
+					  "%s is to hold two outputs: give each a name of its own",
+					  paths[i]);
+				return -1;
+			}
+		}
+	}
 	return 0;
 }
 
 static int outputs_write(const struct train_options *to, const struct train_model *model,
-			 const struct train_record *record)
+			 const struct train_record *record, const struct ramps_worker_info *info)
 {
 	uint64_t steps = record->count ? record->points[record->count - 1].step : 0;
-	char title[64];
+	char shape[64], title[200];
 	int ret = 0;
 
-	snprintf(title, sizeof(title), model->hidden ? "%s, %u-%u-%u" : "%s, %u-%.0u%u",
-		 model->name, model->inputs, model->hidden, model->classes);
+	if (model->hidden)
+		snprintf(shape, sizeof(shape), "%u-%u-%u", model->inputs, model->hidden, model->classes);
+	else
+		snprintf(shape, sizeof(shape), "%u-%u", model->inputs, model->classes);
+	snprintf(title, sizeof(title), "%s %s, %u worker%s, %u server%s, %s, batch %u", model->name,
+		 shape, info->workers, info->workers == 1 ? "" : "s", info->servers,
+		 info->servers == 1 ? "" : "s", train_sync_names[to->sync], to->batch);
 	if (to->save && train_save_write(to->save, model, steps))
 		ret = -1;
 	if (to->log && train_log_write(to->log, record))
@@ -217,13 +273,21 @@ static int outputs_write(const struct train_options *to, const struct train_mode
 static int join(struct ramps_worker **worker, struct ramps_worker_info *info)
 {
 	struct ramps_worker_options how = RAMPS_WORKER_OPTIONS_INIT;
+	int ret;
 
-	if (!getenv("RAMPS_SERVERS"))
+	if (!getenv("RAMPS_SERVERS")) {
 		how.servers = "embed:";
-	if (!ramps_worker_join(&how, worker) && !ramps_worker_info(*worker, info))
-		return 0;
-	cli_error("train", "%s", ramps_last_error()->text);
-	return -1;
+		alone = 1;
+	}
+	ret = ramps_worker_join(&how, worker);
+	if (!ret)
+		ret = ramps_worker_info(*worker, info);
+	if (ret)
+		return train_fail("joining the job");
+	if (info->rank == 0)
+		speaks = isatty(STDOUT_FILENO) ? ON_TERMINAL : IN_FILE;
+	interrupted = *worker;
+	return 0;
 }
 
 static int train(const struct train_options *to, const struct train_data *data)
@@ -231,22 +295,22 @@ static int train(const struct train_options *to, const struct train_data *data)
 	struct ramps_worker_info info = RAMPS_WORKER_INFO_INIT;
 	struct ramps_worker *worker = NULL;
 	struct train_record record = { 0 };
-	struct train_model model;
+	struct train_model model = { 0 };
 	int ret = join(&worker, &info);
 
-	if (!ret && info.rank == 0)
-		ret = outputs_check(to);
-	if (!ret) {
-		uint32_t most = to->batch > 500 ? to->batch : 500;
-
-		train_model_open(&model, to->kind, data->train.pixels, to->hidden, data->classes, most);
+	if (!ret && !train_stop)
 		ret = train_run(worker, to, data, &model, &record);
-		if (ret >= 0 && info.rank == 0)
-			ret = outputs_write(to, &model, &record);
-		train_model_close(&model);
-	}
+	else
+		ret = -1;
+	if (ret >= 0 && info.rank == 0)
+		ret = outputs_write(to, &model, &record, &info);
+	train_model_close(&model);
 	free(record.points);
+	interrupted = NULL;
 	ramps_worker_close(worker);
+	alone = 0;
+	if (ret < 0 && (train_stop > 1 || (train_stop && !train_running)))
+		return CLI_INTERRUPTED;
 	return ret < 0 ? CLI_FAILED : CLI_OK;
 }
 
@@ -260,18 +324,15 @@ int cmd_train(int argc, char **argv)
 		.schedule = TRAIN_LINEAR,
 		.seed = 1,
 	};
-	struct train_data data;
-	int status;
+	struct train_data data = { 0 };
+	int status = CLI_FAILED;
 
 	argp_parse(&parser, argc, argv, 0, NULL, &to);
 	if (to.rate == 0)
 		to.rate = to.kind == TRAIN_SOFTMAX ? 0.2f : 0.3f;
 	catch_interrupts();
-	if (train_data_load(to.data, &data)) {
-		train_data_free(&data);
-		return CLI_FAILED;
-	}
-	status = train(&to, &data);
+	if (!outputs_check(&to) && !train_data_load(to.data, &data))
+		status = train(&to, &data);
 	train_data_free(&data);
 	return status;
 }

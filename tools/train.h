@@ -6,6 +6,7 @@
  *   train_data.c     IDX files
  *   train_model.c    softmax and a network with one hidden layer: forward, backward
  *   train_loop.c     steps and epochs: pull, compute, push
+ *   train_tables.c   what the workers share
  *   train_report.c   the progress line, and the table at the end
  *   train_output.c   the log as CSV, the weights as safetensors
  *   train_plot.c     loss and accuracy over time as SVG
@@ -129,12 +130,12 @@ enum train_count {
 	TRAIN_PUSH_NS,
 	TRAIN_WAIT_NS,
 	TRAIN_COMPUTE_NS,
+	TRAIN_LOSS, /* sum over samples, in millionths */
 	TRAIN_COUNTS,
 };
 
 struct train_totals {
 	uint64_t counts[TRAIN_COUNTS];
-	double loss; /* sum over samples */
 };
 
 struct train_report {
@@ -146,10 +147,12 @@ struct train_report {
 	bool terminal, line_open;
 };
 
+extern const char *const train_sync_names[]; /* of enum train_sync */
+
 void train_report_begin(struct train_report *report, const struct train_options *options,
 			const char *model);
 /* Shows progress when it is time to. */
-void train_report_progress(struct train_report *report, uint64_t step, double epoch, double loss,
+void train_report_progress(struct train_report *report, const struct train_point *point,
 			   const struct train_totals *totals);
 void train_report_epoch(struct train_report *report, uint32_t epoch, double loss, double accuracy);
 void train_report_end(struct train_report *report, const struct train_totals *totals,
@@ -159,14 +162,22 @@ void train_report_end(struct train_report *report, const struct train_totals *to
 int train_run(struct ramps_worker *worker, const struct train_options *options,
 	      const struct train_data *data, struct train_model *model, struct train_record *record);
 
-/* Asked to stop after this step, by a signal. */
+/* How often a signal has asked to stop: once, after this step; twice, at once. */
 extern volatile sig_atomic_t train_stop;
+/* Set when there are steps that can be stopped after. */
+extern volatile sig_atomic_t train_running;
+
+/* A line of error about the last failure of the library; none if the user wanted it to stop. Returns -1. */
+int train_fail(const char *doing);
 
 void train_record_add(struct train_record *record, const struct train_point *point);
 
-/* Whether a file can be made at path; checked before training. 0 or -1 after a line of error. */
-int train_output_check(const char *path);
-/* Writes by `write` into a file beside path, and puts it there when all of it is on disk. */
+/*
+ * Whether a file can be written at path; checked before training. `make` tries it; else nothing is made. NULL is
+ * fine. 0 or -1 after a line of error.
+ */
+int train_output_check(const char *path, bool make);
+/* Writes by `write` into a file beside path, and puts it there when all of it is on disk. 0 or -1. */
 int train_output_write(const char *path, int (*write)(FILE *, const void *), const void *what);
 int train_log_write(const char *path, const struct train_record *record);
 int train_save_write(const char *path, const struct train_model *model, uint64_t steps);

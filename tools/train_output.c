@@ -4,9 +4,11 @@
  * header, the header, then the tensors' bytes). Each is written beside its place and then renamed.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "cli.h"
@@ -27,54 +29,118 @@ void train_record_add(struct train_record *record, const struct train_point *poi
 	record->points[record->count++] = *point;
 }
 
-static char *beside(const char *path)
-{
-	size_t bytes = strlen(path) + 32;
-	char *other = cli_alloc(bytes, 1);
+/* Where the bytes for a path go. */
+struct place {
+	char *path;  /* behind symbolic links */
+	char *other; /* beside it, to be renamed; NULL: written where it is, a device or a pipe */
+};
 
-	snprintf(other, bytes, "%s.part-%d", path, (int)getpid());
-	return other;
+static void place_free(struct place *place)
+{
+	free(place->path);
+	free(place->other);
 }
 
-int train_output_check(const char *path)
+static char *copy(const char *text)
 {
-	char *other;
-	FILE *file;
+	char *made = strdup(text);
+
+	if (!made)
+		cli_no_memory();
+	return made;
+}
+
+static int place_take(const char *path, struct place *place)
+{
+	struct stat there;
+	bool is_there = !stat(path, &there);
+
+	*place = (struct place){ 0 };
+	if (!*path) {
+		cli_error("train", "an output has an empty name");
+		return -1;
+	}
+	if (is_there && S_ISDIR(there.st_mode)) {
+		errno = EISDIR;
+		return fail(path);
+	}
+	if (is_there && access(path, W_OK))
+		return fail(path);
+	if (is_there && S_ISREG(there.st_mode))
+		place->path = realpath(path, NULL);
+	if (!place->path)
+		place->path = copy(path);
+	/* A link to nothing is written through, too, and what is open already has more in it than ours. */
+	if ((is_there && !S_ISREG(there.st_mode)) || (!is_there && !lstat(path, &there)) ||
+	    !strncmp(path, "/dev/std", 8) || !strncmp(path, "/dev/fd/", 8))
+		return 0;
+	if (asprintf(&place->other, "%s.part-%d", place->path, (int)getpid()) < 0)
+		cli_no_memory();
+	return 0;
+}
+
+static bool folder_is_writable(const char *path)
+{
+	char *folder = copy(path), *slash = strrchr(folder, '/');
+	bool is;
+
+	if (slash == folder)
+		slash++;
+	if (slash)
+		*slash = '\0';
+	is = !access(slash ? folder : ".", W_OK | X_OK);
+	free(folder);
+	return is;
+}
+
+int train_output_check(const char *path, bool make)
+{
+	struct place place;
+	int ret = 0;
 
 	if (!path)
 		return 0;
-	other = beside(path);
-	file = fopen(other, "wx");
-	if (file) {
-		fclose(file);
-		unlink(other);
+	ret = place_take(path, &place);
+	if (!ret && place.other && !make && !folder_is_writable(place.path))
+		ret = fail(path);
+	if (!ret && place.other && make) {
+		int fd = open(place.other, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+
+		if (fd < 0)
+			ret = fail(path);
+		else
+			close(fd);
+		if (fd >= 0)
+			unlink(place.other);
 	}
-	free(other);
-	return file ? 0 : fail(path);
+	place_free(&place);
+	return ret;
 }
 
 int train_output_write(const char *path, int (*write)(FILE *, const void *), const void *what)
 {
-	char *other = beside(path);
-	FILE *file = fopen(other, "wx");
-	int ret = -1;
+	struct place place;
+	FILE *file = NULL;
+	int code = 0;
 
-	if (!file)
-		goto out;
-	ret = write(file, what);
-	if (fflush(file) || ferror(file) || fsync(fileno(file)))
-		ret = -1;
-	if (fclose(file))
-		ret = -1;
-	if (!ret)
-		ret = rename(other, path);
-out:
-	if (ret) {
-		fail(path);
-		unlink(other);
+	if (place_take(path, &place)) {
+		place_free(&place);
+		return -1;
 	}
-	free(other);
-	return ret;
+	file = fopen(place.other ? place.other : place.path, place.other ? "wxe" : "ae");
+	errno = file ? 0 : errno;
+	if (!file || write(file, what) || fflush(file) || ferror(file) ||
+	    (place.other && fsync(fileno(file))))
+		code = errno ? errno : EIO;
+	if (file && fclose(file) && !code)
+		code = errno;
+	if (!code && place.other && rename(place.other, place.path))
+		code = errno;
+	if (code && file && place.other)
+		unlink(place.other);
+	place_free(&place);
+	errno = code;
+	return code ? fail(path) : 0;
 }
 
 static int write_log(FILE *file, const void *what)

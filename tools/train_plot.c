@@ -12,9 +12,9 @@
 #include "train.h"
 
 #define WIDTH  760
-#define HEIGHT 330
+#define HEIGHT 340
 #define LEFT   70
-#define TOP    52
+#define TOP    60
 #define PANEL  280 /* width */
 #define GAP    100
 #define TALL   210
@@ -123,16 +123,18 @@ static void draw_dots(FILE *file, const struct panel *p, const struct train_reco
 	}
 }
 
-static void draw_legend(FILE *file, const struct panel *p)
+static void draw_legend(FILE *file, const struct panel *p, const struct train_record *record)
 {
+	unsigned long long steps = record->count ? (unsigned long long)record->points[0].step : 1;
 	int x = p->left + PANEL - 118, y = TOP + 14;
 
 	fprintf(file,
 		"<line x1=\"%d\" x2=\"%d\" y1=\"%d\" y2=\"%d\" stroke=\"" LIGHT_BLUE "\" stroke-width=\"1.5\"/>\n"
-		"<text class=\"tick\" x=\"%d\" y=\"%d\">some steps</text>\n"
+		"<text class=\"tick\" x=\"%d\" y=\"%d\">mean of %llu step%s</text>\n"
 		"<line x1=\"%d\" x2=\"%d\" y1=\"%d\" y2=\"%d\" stroke=\"" BLUE "\" stroke-width=\"2\"/>\n"
 		"<text class=\"tick\" x=\"%d\" y=\"%d\">mean of an epoch</text>\n",
-		x, x + 18, y, y, x + 24, y + 4, x, x + 18, y + 16, y + 16, x + 24, y + 20);
+		x, x + 18, y, y, x + 24, y + 4, steps, steps == 1 ? "" : "s", x, x + 18, y + 16,
+		y + 16, x + 24, y + 20);
 }
 
 static void ranges(const struct train_record *record, struct panel *loss, struct panel *accuracy)
@@ -151,8 +153,10 @@ static void ranges(const struct train_record *record, struct panel *loss, struct
 		if (point->accuracy >= 0 && percent > most_accuracy)
 			most_accuracy = percent;
 	}
-	if (most_accuracy < least_accuracy)
-		least_accuracy = most_accuracy;
+	if (most_accuracy - least_accuracy < 1) { /* all the same, or none */
+		most_accuracy = fmin(most_accuracy + 1, 100);
+		least_accuracy = most_accuracy - 2;
+	}
 	loss->x = accuracy->x = axis_over(0, last);
 	loss->y = axis_over(0, most_loss);
 	accuracy->y = axis_over(least_accuracy, most_accuracy);
@@ -166,7 +170,7 @@ struct plot {
 static int plot_draw(FILE *file, const void *what)
 {
 	const struct plot *plot = what;
-	struct panel loss = { .title = "Training loss (cross-entropy)", .unit = "", .left = LEFT };
+	struct panel loss = { .title = "Training loss (cross-entropy, nats)", .unit = "", .left = LEFT };
 	struct panel accuracy = { .title = "Test accuracy", .unit = " %", .left = LEFT + PANEL + GAP };
 
 	ranges(plot->record, &loss, &accuracy);
@@ -177,13 +181,14 @@ static int plot_draw(FILE *file, const void *what)
 		".label{font-size:12px;fill:#444}.tick{font-size:11px;fill:#444}"
 		".grid{stroke:#e3e3e3;stroke-width:1}.axis{stroke:#444;stroke-width:1}</style>\n"
 		"<rect width=\"%d\" height=\"%d\" fill=\"#fff\"/>\n"
-		"<text class=\"head\" x=\"%d\" y=\"20\">%s</text>\n",
-		WIDTH, HEIGHT, WIDTH, HEIGHT, WIDTH, HEIGHT, LEFT, plot->title);
+		"<text x=\"%d\" y=\"20\"><tspan class=\"head\">%.*s</tspan><tspan class=\"label\">%s</tspan></text>\n",
+		WIDTH, HEIGHT, WIDTH, HEIGHT, WIDTH, HEIGHT, LEFT, (int)strcspn(plot->title, ","),
+		plot->title, plot->title + strcspn(plot->title, ","));
 	draw_frame(file, &loss);
 	draw_series(file, &loss, plot->record, "loss", "stroke=\"" LIGHT_BLUE "\" stroke-width=\"1.2\"");
 	draw_series(file, &loss, plot->record, "epoch-loss", "stroke=\"" BLUE "\" stroke-width=\"2\"");
 	draw_dots(file, &loss, plot->record, "epoch-loss", BLUE);
-	draw_legend(file, &loss);
+	draw_legend(file, &loss, plot->record);
 	draw_frame(file, &accuracy);
 	draw_series(file, &accuracy, plot->record, "accuracy", "stroke=\"" ORANGE "\" stroke-width=\"2\"");
 	draw_dots(file, &accuracy, plot->record, "accuracy", ORANGE);

@@ -3,11 +3,14 @@
  * What a person sees: on a terminal one line that is written over, else a line with every epoch and at
  * most one in 5 seconds; at the end a table.
  */
+#include <string.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "cli.h"
 #include "train.h"
+
+const char *const train_sync_names[] = { "bsp", "async", "ssp" };
 
 #define TERMINAL_NS 100000000u
 #define PLAIN_NS    5000000000u
@@ -22,8 +25,6 @@ static uint64_t now_ns(void)
 
 void train_report_begin(struct train_report *report, const struct train_options *options, const char *model)
 {
-	static const char *const syncs[] = { "bsp", "async", "ssp" };
-
 	report->options = options;
 	report->begun_ns = report->shown_ns = report->before_ns = now_ns();
 	report->terminal = isatty(STDOUT_FILENO) == 1;
@@ -31,7 +32,8 @@ void train_report_begin(struct train_report *report, const struct train_options 
 		return;
 	printf("%s: %u worker%s, %u server%s, %s, batch %u, %u epoch%s\n", model, report->workers,
 	       report->workers == 1 ? "" : "s", report->servers, report->servers == 1 ? "" : "s",
-	       syncs[options->sync], options->batch, options->epochs, options->epochs == 1 ? "" : "s");
+	       train_sync_names[options->sync], options->batch, options->epochs,
+	       options->epochs == 1 ? "" : "s");
 	fflush(stdout);
 }
 
@@ -43,22 +45,34 @@ static double per_second(const struct train_report *report, const struct train_t
 	return (double)done / ((double)(now - report->before_ns) * 1e-9);
 }
 
-void train_report_progress(struct train_report *report, uint64_t step, double epoch, double loss,
+/* "36.5 k images/s" */
+static void text_images(char *buf, double per_second)
+{
+	char rate[CLI_TEXT_BYTES];
+	const char *unit;
+
+	cli_text_rate(rate, per_second);
+	unit = strchr(rate, '/');
+	snprintf(buf, 2 * CLI_TEXT_BYTES, "%.*s%simages/s", unit ? (int)(unit - rate) : 0, rate,
+		 unit && unit > rate && unit[-1] == ' ' ? "" : " ");
+}
+
+void train_report_progress(struct train_report *report, const struct train_point *point,
 			   const struct train_totals *totals)
 {
 	uint64_t now = now_ns(), every = report->terminal ? TERMINAL_NS : PLAIN_NS;
-	char images[CLI_TEXT_BYTES];
+	char images[2 * CLI_TEXT_BYTES];
 	double left;
 
-	if (report->options->quiet || now - report->shown_ns < every || !step)
+	if (report->options->quiet || now - report->shown_ns < every || !point->step)
 		return;
-	left = (double)(now - report->begun_ns) * 1e-9 / (double)step * (double)(report->steps - step);
-	printf("%sepoch %5.2f of %u  step %llu of %llu  loss %.4f  %s images  pull %.0f MB/s  push %.0f MB/s"
+	left = point->seconds / (double)point->step * (double)(report->steps - point->step);
+	text_images(images, per_second(report, totals, TRAIN_IMAGES, now));
+	printf("%sepoch %5.2f of %u  step %llu of %llu  loss %.4f  %s  pull %.0f MB/s  push %.0f MB/s"
 	       "  %.0f s left%s",
-	       report->terminal ? "\r\033[K" : "", epoch, report->options->epochs,
-	       (unsigned long long)step, (unsigned long long)report->steps, loss,
-	       cli_text_rate(images, per_second(report, totals, TRAIN_IMAGES, now)),
-	       per_second(report, totals, TRAIN_PULLED, now) * 1e-6,
+	       report->terminal ? "\r\033[K" : "", point->epoch, report->options->epochs,
+	       (unsigned long long)point->step, (unsigned long long)report->steps, point->loss,
+	       images, per_second(report, totals, TRAIN_PULLED, now) * 1e-6,
 	       per_second(report, totals, TRAIN_PUSHED, now) * 1e-6, left, report->terminal ? "" : "\n");
 	fflush(stdout);
 	report->line_open = report->terminal;
@@ -78,7 +92,7 @@ void train_report_epoch(struct train_report *report, uint32_t epoch, double loss
 	if (report->options->quiet)
 		return;
 	line_close(report);
-	printf("epoch %*u of %u  loss %.4f  test accuracy %.1f %%  %.1f s\n",
+	printf("epoch %*u of %u  loss %.4f  test accuracy %4.1f %%  %.1f s\n",
 	       report->options->epochs > 9 ? 2 : 1, epoch + 1, report->options->epochs, loss,
 	       100 * accuracy, (double)(now_ns() - report->begun_ns) * 1e-9);
 	fflush(stdout);
@@ -97,7 +111,6 @@ void train_report_end(struct train_report *report, const struct train_totals *to
 		{ "wait", TRAIN_WAIT_NS },
 	};
 	double seconds = (double)(now_ns() - report->begun_ns) * 1e-9, all = 1e-9;
-	char images[CLI_TEXT_BYTES];
 
 	line_close(report);
 	for (size_t i = 0; i < sizeof(shares) / sizeof(shares[0]); i++)
@@ -105,11 +118,10 @@ void train_report_end(struct train_report *report, const struct train_totals *to
 	if (!report->options->quiet) {
 		if (stopped)
 			printf("stopped when asked to, after this step\n");
-		printf("\n  %-10s %8.2f s\n", "time", seconds);
-		printf("  %-10s %8s\n", "images",
-		       cli_text_rate(images, (double)totals->counts[TRAIN_IMAGES] / seconds));
+		printf("\n  %-8s %9.2f s\n", "time", seconds);
+		printf("  %-8s %9.0f\n", "images/s", (double)totals->counts[TRAIN_IMAGES] / seconds);
 		for (size_t i = 0; i < sizeof(shares) / sizeof(shares[0]); i++)
-			printf("  %-10s %8.1f %%\n", shares[i].name,
+			printf("  %-8s %9.1f %%\n", shares[i].name,
 			       100 * (double)totals->counts[shares[i].count] / all);
 		printf("\n");
 	}

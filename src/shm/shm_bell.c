@@ -8,10 +8,11 @@
  * that change whenever a word does on which somebody sleeps. Bit 0 of a bell says that somebody
  * sleeps or is about to.
  *
- *   to sleep set bit 0, which gives the bell's value b; look at the word once more; if it is
- *   still what was seen, sleep while the bell is b to ring after the change of the word: load the
- *   bell; if bit 0 is clear nobody sleeps, and that is all; else swap b for b + 1, which clears
- *   bit 0, and if that succeeded wake all
+ *   to sleep   set bit 0, which gives the bell's value b; look at the word once more; if it is
+ *              still what was seen, sleep while the bell is b
+ *   to ring    after the change of the word: load the bell; if bit 0 is clear nobody sleeps, and
+ *              that is all; else swap b for b + 1, which clears bit 0, and if that succeeded wake
+ *              all
  *
  * All of these are sequentially consistent. Either the ringer's load comes after the sleeper's
  * setting of bit 0: then it sees the bit, and the sleeper is woken or finds another bell than b.

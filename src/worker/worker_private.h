@@ -199,9 +199,14 @@ int worker_wait(struct ramps_worker *worker, struct worker_wait *wait, uint64_t 
 
 /* request.c */
 int worker_request_begin(struct worker_request *request, struct ramps_table *table);
+int worker_request_progress(struct ramps_worker *worker, struct worker_request *request);
+void worker_request_failed(struct worker_request *request);
+void worker_request_reset(struct worker_request *request);
+int worker_await(struct worker_request *request, uint32_t shard);
+
+/* queue.c */
 int worker_request_run(struct ramps_worker *worker, struct worker_request *request, int timeout_ms);
 void worker_requests_fail(struct ramps_worker *worker, struct ramps_table *table);
-int worker_await(struct worker_request *request, uint32_t shard);
 
 /*
  * Moves a request on as far as it can go: 0 complete, WORKER_AGAIN request->wait says for what,
@@ -224,6 +229,11 @@ int worker_table_finish(struct ramps_worker *worker, struct ramps_table *table);
 void worker_table_free(struct ramps_table *table);
 int worker_await_ready(struct ramps_worker *worker, uint32_t shard, uint32_t index, uint64_t deadline_ns);
 uint32_t worker_part_of(struct ramps_table *table, uint64_t element);
+
+static inline bool worker_is_push(const struct worker_request *request)
+{
+	return request->op.kind == RAMPS_PUSH || request->op.kind == RAMPS_PUSH_ROWS;
+}
 
 static inline bool worker_pending(const struct fabric_completion *completion)
 {

@@ -24,6 +24,15 @@ held_run()
 	held_run_of : "$@"
 }
 
+# Whether a process is there and not a zombie.
+runs()
+{
+	local stat
+
+	stat=$(cat "/proc/$1/stat" 2>/dev/null) || return 1
+	[[ ${stat##*) } != [ZX]* ]]
+}
+
 # until_true COMMAND...: waits until it succeeds; evaluated each time.
 until_true()
 {
@@ -48,10 +57,20 @@ forget()
 	done
 }
 
-# Waits until no process has this test's shared memory in its environment, and no arena is left.
+# The processes that a run with this test's shared memory has started.
+of_runs()
+{
+	local environ
+
+	# shellcheck disable=SC2154 # own is server.sh's
+	for environ in $(grep -lsz "^RAMPS_SHM_DIR=$own$" /proc/[0-9]*/environ); do
+		grep -qsz '^RAMPS_RUN=' "$environ" && echo "$environ"
+	done
+	return 0
+}
+
+# Waits until no process of a run and no arena is left.
 until_gone()
 {
-	# shellcheck disable=SC2154 # own is server.sh's
-	until_true "[ -z \"\$(ls '$own')\" ]"
-	until_true "! grep -lqsz 'RAMPS_RANK=' \$(grep -lsz 'RAMPS_SHM_DIR=$own' /proc/[0-9]*/environ)"
+	until_true "[ -z \"\$(ls '$own'; of_runs)\" ]"
 }

@@ -266,6 +266,30 @@ stat_ends_well()
 	[ "$(grep -c "^$" "$work/rest")" -eq 2 ]
 }
 
+# On a terminal of 24 lines: the other screen, redrawn, then back with the last sample on it.
+stat_draws_in_place_on_a_terminal()
+{
+	own_shm
+	serve
+	RAMPS=$ramps timeout 20 python3 - >"$work/screen" <<'PY'
+import os, pty, sys
+pid, fd = pty.fork()
+if pid == 0:
+    os.execl(os.environ["RAMPS"], "ramps", "stat", "--watch=0.05", "--count=3")
+text = b""
+try:
+    while part := os.read(fd, 4096):
+        text += part
+except OSError:
+    pass
+assert os.waitpid(pid, 0)[1] == 0
+assert text.startswith(b"\033[?1049h"), text
+assert text.count(b"\033[H\033[2J") == 3, text
+last = text[text.rindex(b"\033[?1049l"):]
+assert b"job default" in last and b"\033[H" not in last, text
+PY
+}
+
 stat_sees_a_server_come_and_go()
 {
 	own_shm
@@ -340,6 +364,7 @@ run_tests \
 	it_serves_though_nobody_reads_its_line \
 	stat_shows_a_live_job \
 	stat_ends_well \
+	stat_draws_in_place_on_a_terminal \
 	stat_sees_a_server_come_and_go \
 	idle_server_sleeps \
 	idle_server_wakes_quickly

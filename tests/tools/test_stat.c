@@ -28,6 +28,13 @@ static int make(void **state)
 	return 0;
 }
 
+static int make_many(void **state)
+{
+	(void)state;
+	hand_arena_make(&hand, 3 * WORKERS);
+	return 0;
+}
+
 static int drop(void **state)
 {
 	(void)state;
@@ -390,6 +397,24 @@ static void several_servers_have_a_block_each(void **state)
 	free(output);
 }
 
+static void long_lists_are_cut_unless_all_is_asked_for(void **state)
+{
+	char *output;
+
+	(void)state;
+	hand_clock(&hand, "many");
+	assert_int_equal(run_ramps("stat " ARENA_ADDRESS, &output), 0);
+	assert_non_null(strstr(output, "\n  31  absent"));
+	assert_null(strstr(output, "\n  32  absent"));
+	assert_non_null(strstr(output, "\n... and 4 more workers: --all shows them\n"));
+	assert_non_null(strstr(output, " 0 0 and 4 more\n"));
+	free(output);
+	assert_int_equal(run_ramps("stat --all " ARENA_ADDRESS, &output), 0);
+	assert_non_null(strstr(output, "\n  35  absent"));
+	assert_null(strstr(output, "more"));
+	free(output);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -404,6 +429,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(damaged_entries_are_counted_and_left_out, make, drop),
 		cmocka_unit_test_setup_teardown(looking_takes_no_memory_of_the_arena, make, drop),
 		cmocka_unit_test_setup_teardown(nothing_there_is_one_line_that_says_what_to_do, make, drop),
+		cmocka_unit_test_setup_teardown(long_lists_are_cut_unless_all_is_asked_for,
+						make_many, drop),
 		cmocka_unit_test_setup_teardown(several_servers_have_a_block_each, make, drop),
 	};
 

@@ -16,30 +16,34 @@ import tempfile
 import time
 
 import network
-from common import HERE, Error, runtime_dir, say
 import wire
+from common import HERE, Error, runtime_dir, say
 from session import Connection
 
 STOP_DEADLINE_S = 15
-CONNECT_DEADLINE_S = 10
-NO_LOCK_YET_S = 60
+JUST_MADE_S = 2
 
 
 def prefix():
     return f"softroce-{os.getuid()}-"
 
 
+def try_lock(lock):
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return True
+    except BlockingIOError:
+        return False
+
+
 def held(folder):
-    """Whether a process owns the cluster of this folder."""
+    """Whether a process owns the cluster of this folder, or is about to."""
+    if time.time() - folder.stat().st_mtime < JUST_MADE_S:
+        return True
     try:
         with open(folder / "lock", "rb") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return False
-    except BlockingIOError:
-        return True
+            return not try_lock(lock)
     except FileNotFoundError:
-        with contextlib.suppress(FileNotFoundError):
-            return time.time() - folder.stat().st_mtime < NO_LOCK_YET_S
         return False
 
 
@@ -47,12 +51,13 @@ def running():
     """Folders of the user's clusters; what killed ones left behind is removed."""
     found = []
     for folder in sorted(runtime_dir().glob(prefix() + "*")):
-        if folder.lstat().st_uid != os.getuid() or not folder.is_dir():
-            continue
-        if held(folder):
-            found.append(folder)
-        else:
-            shutil.rmtree(folder, ignore_errors=True)
+        with contextlib.suppress(FileNotFoundError):  # it may end meanwhile
+            if folder.lstat().st_uid != os.getuid() or not folder.is_dir():
+                continue
+            if held(folder):
+                found.append(folder)
+            else:
+                shutil.rmtree(folder, ignore_errors=True)
     return found
 
 
@@ -77,17 +82,15 @@ def connect(name):
 
 
 def stop(name):
+    """Returns when the supervisor, the last process of a cluster, has ended."""
     connection, folder = connect(name)
-    connection.send(wire.frame_json(wire.CONTROL, 0, {"op": "stop"}))
-    wait_gone(folder)
-
-
-def wait_gone(folder):
-    end = time.monotonic() + STOP_DEADLINE_S
-    while folder.exists():
-        if time.monotonic() > end:
-            raise Error(f"the cluster did not end within {STOP_DEADLINE_S} s: {folder}")
-        time.sleep(0.02)
+    with open(folder / "lock", "rb") as lock:  # which ends with it
+        connection.send(wire.frame_json(wire.CONTROL, 0, {"op": "stop"}))
+        end = time.monotonic() + STOP_DEADLINE_S
+        while not try_lock(lock):
+            if time.monotonic() > end:
+                raise Error(f"the cluster did not end within {STOP_DEADLINE_S} s: {folder}")
+            time.sleep(0.02)
 
 
 class Cluster:
@@ -115,7 +118,7 @@ class Cluster:
         except FileExistsError:
             raise Error(f"a cluster {self.name} runs already: 'softroce stop {self.name}'") from None
         self.lock = open(self.folder / "lock", "wb")  # pylint: disable=consider-using-with
-        fcntl.flock(self.lock, fcntl.LOCK_EX)
+        fcntl.flock(self.lock, fcntl.LOCK_EX)  # the supervisor inherits it
 
     def write_settings(self, config):
         nodes = range(config["nodes"])
