@@ -9,6 +9,7 @@
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <ramps/ramps.h>
@@ -170,6 +171,17 @@ static void unblock_signals(const sigset_t *ending)
 	sigprocmask(SIG_UNBLOCK, ending, NULL);
 }
 
+/* Until a signal comes, or the server can't go on. */
+static int wait_for_end(const sigset_t *ending, const struct ramps_server *server)
+{
+	const struct timespec second = { .tv_sec = 1 };
+
+	while (sigtimedwait(ending, NULL, &second) < 0)
+		if (ramps_server_check(server))
+			return CLI_FAILED;
+	return CLI_OK;
+}
+
 static uint32_t count_tables(const struct stat_sample *sample)
 {
 	uint32_t n = 0;
@@ -212,7 +224,7 @@ int cmd_serve(int argc, char **argv)
 	struct ramps_server *server;
 	char address[256] = "";
 	sigset_t ending;
-	int ret;
+	int ret, status;
 
 	if (argp_parse(&parser, argc, argv, 0, NULL, &serve))
 		return CLI_USAGE;
@@ -232,9 +244,8 @@ int cmd_serve(int argc, char **argv)
 	}
 	ramps_server_address(server, address, sizeof(address));
 	announce(address);
-	while (sigwaitinfo(&ending, NULL) < 0 && errno == EINTR)
-		;
+	status = wait_for_end(&ending, server);
 	unblock_signals(&ending);
 	ramps_server_stop(server);
-	return CLI_OK;
+	return status;
 }

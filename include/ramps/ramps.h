@@ -133,6 +133,12 @@ int ramps_server_start(const struct ramps_server_options *options, struct ramps_
 int ramps_server_address(const struct ramps_server *server, char *buf, size_t len_bytes);
 
 /*
+ * Whether the server still serves. Does not block. 0: it does. Else the error that it could not go
+ * on from; its memory is as it was, and ramps_server_stop() then leaves the arena for another.
+ */
+int ramps_server_check(const struct ramps_server *server);
+
+/*
  * Ends the server: its workers' next waits return -ENOTCONN. Removes the arena unless `keep` was
  * set. NULL is allowed. Returns within a second.
  */

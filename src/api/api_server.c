@@ -32,7 +32,18 @@ struct ramps_server {
 	pid_t pid; /* that started it: a child may not stop it */
 	uint32_t stop;
 	bool keep;
+	int failed;     /* -errno: the thread could not go on */
+	char why[1024]; /* holds once failed is set */
 };
+
+static void serve_failed(struct ramps_server *server, int code)
+{
+	base_end("ramps_server_start", code);
+	snprintf(server->why, sizeof(server->why), "server %s can't go on: %s",
+		 ps_address(server->ps), base_last_error()->text);
+	base_log(RAMPS_LOG_ERROR, "%s", server->why);
+	__atomic_store_n(&server->failed, code, __ATOMIC_RELEASE);
+}
 
 static void *serve(void *arg)
 {
@@ -44,8 +55,7 @@ static void *serve(void *arg)
 		uint64_t now;
 
 		if (ret < 0) {
-			base_log(RAMPS_LOG_ERROR, "server %s can't go on: %s",
-				 ps_address(server->ps), base_last_error()->text);
+			serve_failed(server, ret);
 			break;
 		}
 		if (ret) {
@@ -204,6 +214,18 @@ int ramps_server_address(const struct ramps_server *server, char *buf, size_t le
 	return (int)length;
 }
 
+int ramps_server_check(const struct ramps_server *server)
+{
+	int failed;
+
+	if (!server)
+		return base_end(__func__, base_fail(-EINVAL, "no server given: it is NULL"));
+	failed = __atomic_load_n(&server->failed, __ATOMIC_ACQUIRE);
+	if (failed)
+		base_fail(failed, "%s", server->why);
+	return base_end(__func__, failed);
+}
+
 void ramps_server_stop(struct ramps_server *server)
 {
 	if (!server)
@@ -215,6 +237,6 @@ void ramps_server_stop(struct ramps_server *server)
 	pthread_join(server->thread, NULL);
 	ps_close(server->ps);
 	fabric_close(server->fabric);
-	core_arena_close(server->arena, !server->keep);
+	core_arena_close(server->arena, !server->keep && !server->failed);
 	free(server);
 }

@@ -13,7 +13,8 @@
  *
  * A kill before 3 leaves the cells as they were, and restart.c puts the chunk back; after 3 the applied
  * counts tell that the cells were applied, consumed or not. Were a cell consumed before 3, its rank could
- * overwrite what must be applied again; were undo.valid cleared before 3, the chunk could not be put back.
+ * overwrite what must be applied again; were undo.valid cleared while the chunk changes, it could not be
+ * put back.
  *
  * In these files a kill finds memory as after some store of the program's order, so that stores only have
  * to stay in order: word_publish() keeps earlier ones before it, ps_store_fence() later ones behind. The same
