@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <jansson.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -31,114 +32,92 @@ void train_record_add(struct train_record *record, const struct train_point *poi
 
 /* Where the bytes for a path go. */
 struct place {
-	char *path;  /* behind symbolic links */
-	char *other; /* beside it, to be renamed; NULL: written where it is, a device or a pipe */
+	char path[PATH_MAX]; /* behind symbolic links */
+	char other[PATH_MAX]; /* beside it, to be renamed; "": written where it is, a device or a pipe */
 };
-
-static void place_free(struct place *place)
-{
-	free(place->path);
-	free(place->other);
-}
-
-static char *copy(const char *text)
-{
-	char *made = strdup(text);
-
-	if (!made)
-		cli_no_memory();
-	return made;
-}
 
 static int place_take(const char *path, struct place *place)
 {
 	struct stat there;
-	bool is_there = !stat(path, &there);
+	bool is_there = !stat(path, &there), is_file = is_there && S_ISREG(there.st_mode);
 
-	*place = (struct place){ 0 };
+	*place->other = '\0';
 	if (!*path) {
 		cli_error("train", "an output has an empty name");
 		return -1;
 	}
-	if (is_there && S_ISDIR(there.st_mode)) {
-		errno = EISDIR;
+	errno = is_there && S_ISDIR(there.st_mode) ? EISDIR : 0;
+	if (errno || (is_there && access(path, W_OK)))
 		return fail(path);
-	}
-	if (is_there && access(path, W_OK))
+	if (is_file && !realpath(path, place->path))
 		return fail(path);
-	if (is_there && S_ISREG(there.st_mode))
-		place->path = realpath(path, NULL);
-	if (!place->path)
-		place->path = copy(path);
+	errno = ENAMETOOLONG;
+	if (!is_file && snprintf(place->path, PATH_MAX, "%s", path) >= PATH_MAX)
+		return fail(path);
 	/* A link to nothing is written through, too, and what is open already has more in it than ours. */
-	if ((is_there && !S_ISREG(there.st_mode)) || (!is_there && !lstat(path, &there)) ||
+	if ((is_there && !is_file) || (!is_there && !lstat(path, &there)) ||
 	    !strncmp(path, "/dev/std", 8) || !strncmp(path, "/dev/fd/", 8))
 		return 0;
-	if (asprintf(&place->other, "%s.part-%d", place->path, (int)getpid()) < 0)
-		cli_no_memory();
+	errno = ENAMETOOLONG;
+	if (snprintf(place->other, PATH_MAX, "%s.part-%d", place->path, (int)getpid()) >= PATH_MAX)
+		return fail(path);
 	return 0;
 }
 
 static bool folder_is_writable(const char *path)
 {
-	char *folder = copy(path), *slash = strrchr(folder, '/');
-	bool is;
+	char folder[PATH_MAX], *slash;
 
-	if (slash == folder)
-		slash++;
+	snprintf(folder, sizeof(folder), "%s", path);
+	slash = strrchr(folder, '/');
 	if (slash)
-		*slash = '\0';
-	is = !access(slash ? folder : ".", W_OK | X_OK);
-	free(folder);
-	return is;
+		slash[slash == folder] = '\0';
+	return !access(slash ? folder : ".", W_OK | X_OK);
 }
 
 int train_output_check(const char *path, bool make)
 {
 	struct place place;
-	int ret = 0;
+	int fd;
 
 	if (!path)
 		return 0;
-	ret = place_take(path, &place);
-	if (!ret && place.other && !make && !folder_is_writable(place.path))
-		ret = fail(path);
-	if (!ret && place.other && make) {
-		int fd = open(place.other, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-
-		if (fd < 0)
-			ret = fail(path);
-		else
-			close(fd);
-		if (fd >= 0)
-			unlink(place.other);
-	}
-	place_free(&place);
-	return ret;
+	if (place_take(path, &place))
+		return -1;
+	if (!*place.other)
+		return 0;
+	if (!make)
+		return folder_is_writable(place.path) ? 0 : fail(path);
+	fd = open(place.other, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+	if (fd < 0)
+		return fail(path);
+	close(fd);
+	unlink(place.other);
+	return 0;
 }
 
 int train_output_write(const char *path, int (*write)(FILE *, const void *), const void *what)
 {
 	struct place place;
-	FILE *file = NULL;
+	bool beside;
+	FILE *file;
 	int code = 0;
 
-	if (place_take(path, &place)) {
-		place_free(&place);
+	if (place_take(path, &place))
 		return -1;
-	}
-	file = fopen(place.other ? place.other : place.path, place.other ? "wxe" : "ae");
-	errno = file ? 0 : errno;
-	if (!file || write(file, what) || fflush(file) || ferror(file) ||
-	    (place.other && fsync(fileno(file))))
+	beside = *place.other;
+	file = fopen(beside ? place.other : place.path, beside ? "wxe" : "ae");
+	if (!file)
+		return fail(path);
+	errno = 0;
+	if (write(file, what) || fflush(file) || ferror(file) || (beside && fsync(fileno(file))))
 		code = errno ? errno : EIO;
-	if (file && fclose(file) && !code)
+	if (fclose(file) && !code)
 		code = errno;
-	if (!code && place.other && rename(place.other, place.path))
+	if (!code && beside && rename(place.other, place.path))
 		code = errno;
-	if (code && file && place.other)
+	if (code && beside)
 		unlink(place.other);
-	place_free(&place);
 	errno = code;
 	return code ? fail(path) : 0;
 }

@@ -3,6 +3,7 @@
  * What the workers of a training share: a table for each of the model's tensors, one of counts for the report, a word
  * that says to stop, a barrier and a clock. Rank 0 makes the tables.
  */
+#include <errno.h>
 #include <string.h>
 #include <time.h>
 
@@ -92,7 +93,9 @@ static int reap(struct train_loop *loop, uint32_t n, const char *doing)
 			if (!done[i].status)
 				continue;
 			if (train_stop < 2)
-				cli_error("train", "%s: %s", doing, strerror(-done[i].status));
+				cli_error("train", "%s: %s", doing,
+					  done[i].status == -EOWNERDEAD ? "another worker died" :
+									  strerror(-done[i].status));
 			return -1;
 		}
 		left -= (uint32_t)got;

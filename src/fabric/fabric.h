@@ -258,7 +258,10 @@ static inline void fabric_listener_close(struct fabric_listener *listener)
 	listener->ops->listener_close(listener);
 }
 
-/* Takes the next event. 1: *event is set; 0: there is none now. Never blocks. */
+/*
+ * Takes the next event. 1: *event is set; 0: there is none now; an error: none can come any more.
+ * Never blocks.
+ */
 static inline int fabric_next_event(struct fabric_listener *listener, struct fabric_event *event)
 {
 	return listener->ops->next_event(listener, event);

@@ -240,19 +240,22 @@ static void expire(struct shm_listener *l)
 		resume_accepting(l);
 }
 
-/* How many answers there are, after at most timeout_ms. */
+/* How many answers there are, after at most timeout_ms; an error if none can come any more. */
 static int look(struct shm_listener *l, int timeout_ms)
 {
 	int count = epoll_wait(l->epoll, l->ready, SHM_EVENTS, timeout_ms);
 
 	l->ready_at = 0;
 	l->ready_count = count < 0 ? 0 : count;
+	if (count < 0 && errno != EINTR)
+		return base_fail(-EIO, "the server's descriptors are gone: %s", strerrordesc_np(errno));
 	return l->ready_count;
 }
 
 int shm_next_event(struct fabric_listener *base, struct fabric_event *event)
 {
 	struct shm_listener *l = (struct shm_listener *)base;
+	int ret;
 
 	for (int looks = 0; looks < MAX_LOOKS; looks++) {
 		struct shm_endpoint *ep;
@@ -273,8 +276,9 @@ int shm_next_event(struct fabric_listener *base, struct fabric_event *event)
 		if (!TAILQ_EMPTY(&l->ending))
 			continue;
 		expire(l);
-		if (!look(l, 0))
-			return 0;
+		ret = look(l, 0);
+		if (ret <= 0)
+			return ret;
 	}
 	return 0;
 }

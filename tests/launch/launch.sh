@@ -63,10 +63,9 @@ of_runs()
 	local environ
 
 	# shellcheck disable=SC2154 # own is server.sh's
-	for environ in $(grep -lsz "^RAMPS_SHM_DIR=$own$" /proc/[0-9]*/environ); do
-		grep -qsz '^RAMPS_RUN=' "$environ" && echo "$environ"
+	grep -lsz "^RAMPS_SHM_DIR=$own$" /proc/[0-9]*/environ | while read -r environ; do
+		! grep -qsz '^RAMPS_RUN=' "$environ" || echo "$environ"
 	done
-	return 0
 }
 
 # Waits until no process of a run and no arena is left.

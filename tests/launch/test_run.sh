@@ -95,7 +95,7 @@ status_of_the_first_that_fails_is_the_status()
 	own_shm
 	# shellcheck disable=SC2016
 	"$ramps" run -n 3 -- sh -c '[ "$RAMPS_RANK" != 1 ] || exit 37; exec sleep 1000' 2>"$work/err" || status=$?
-	[ $status -eq 37 ] || fail "status $status"
+	[ "$status" -eq 37 ] || fail "status $status"
 	[ $((SECONDS - begun)) -le 5 ] || fail "took $((SECONDS - begun)) s"
 	expect "rank 1 ended with status 37" "$work/err"
 	nothing_left
@@ -110,7 +110,7 @@ workers_that_ignore_signals_are_killed_in_time()
 	"$ramps" run -n 2 -- bash -c 'trap "" TERM; if [ "$RAMPS_RANK" = 1 ]; then
 			until [ -e "$0" ]; do sleep 0.01; done; exit 3; fi
 		touch "$0"; while :; do sleep 0.05; done' "$work/deaf" 2>"$work/err" || status=$?
-	[ $status -eq 3 ] || fail "status $status"
+	[ "$status" -eq 3 ] || fail "status $status"
 	[ $((SECONDS - begun)) -le 5 ] || fail "took $((SECONDS - begun)) s"
 	nothing_left
 }
@@ -122,7 +122,7 @@ worker_killed_ends_all()
 	own_shm
 	# shellcheck disable=SC2016
 	"$ramps" run -n 2 -- sh -c '[ "$RAMPS_RANK" != 1 ] || kill -9 $$; exec sleep 1000' 2>"$work/err" || status=$?
-	[ $status -eq 137 ] || fail "status $status"
+	[ "$status" -eq 137 ] || fail "status $status"
 	expect "rank 1 was killed by signal 9" "$work/err"
 	nothing_left
 }
@@ -178,7 +178,7 @@ full_disk_ends_all_and_says_so()
 
 	own_shm
 	"$ramps" run -n 2 -- sh -c 'while :; do echo line; done' >/dev/full 2>"$work/err" || status=$?
-	[ $status -eq 1 ] || fail "status $status"
+	[ "$status" -eq 1 ] || fail "status $status"
 	expect "No space left on device" "$work/err"
 	nothing_left
 }
@@ -202,7 +202,7 @@ program_that_is_not_there_is_127()
 
 	own_shm
 	"$ramps" run -- /no/such/program 2>"$work/err" || status=$?
-	[ $status -eq 127 ] || fail "status $status"
+	[ "$status" -eq 127 ] || fail "status $status"
 	expect "/no/such/program: No such file" "$work/err"
 	nothing_left
 }
@@ -216,7 +216,7 @@ inside_a_launcher_rank_and_workers_are_its()
 	OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=2 "$ramps" run -s 2 --no-prefix -- "$BUILD/examples/counters" 50 >"$work/out1" &
 	first=$!
 	OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=2 "$ramps" run -s 2 --no-prefix -- "$BUILD/examples/counters" 50 >"$work/out0"
-	wait $first
+	wait "$first"
 	[ "$(awk '{ sum += $2 } END { print sum }' "$work/out0")" -eq 10000 ] || fail "$(cat "$work/out0")"
 	nothing_left
 }

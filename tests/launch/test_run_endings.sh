@@ -133,7 +133,7 @@ endless_output_does_not_hide_a_failure()
 	status=0
 	# shellcheck disable=SC2016
 	"$ramps" run -n 2 -- sh -c '[ "$RAMPS_RANK" = 0 ] || { sleep 0.3; exit 5; }; exec yes' >/dev/null 2>"$work/err" || status=$?
-	[ $status -eq 5 ] || fail "status $status"
+	[ "$status" -eq 5 ] || fail "status $status"
 	nothing_left
 }
 
@@ -150,7 +150,7 @@ output_of_a_worker_that_fails_comes_before_the_reason()
 	own_shm
 	status=0
 	"$ramps" run -- sh -c 'for i in 1 2 3 4 5; do echo "why $i" >&2; done; exit 4' 2>"$work/err" || status=$?
-	[ $status -eq 4 ]
+	[ "$status" -eq 4 ]
 	[ "$(tail -n 2 "$work/err" | head -n 1)" = "[0] why 5" ] || fail "$(cat "$work/err")"
 	[ "$(tail -n 1 "$work/err")" = "ramps run: rank 0 ended with status 4" ] || fail "$(cat "$work/err")"
 }
@@ -160,7 +160,7 @@ server_that_cannot_start_ends_all()
 	own_shm
 	status=0
 	"$ramps" run -s 2 --arena 1 -- sleep 1000 2>"$work/err" || status=$?
-	[ $status -ne 0 ]
+	[ "$status" -ne 0 ]
 	expect "[server " "$work/err"
 	nothing_left
 }

@@ -57,9 +57,9 @@ uneven_shares_give_what_one_worker_gives()
 	# 101 samples in batches of 7, of which the last has 3: with 5 workers some have none.
 	data --train 101
 	for model in softmax mlp:9; do
-		train 1 --model $model --epochs 3 --batch 7 --save "$work/one"
+		train 1 --model "$model" --epochs 3 --batch 7 --save "$work/one"
 		for workers in 3 5; do
-			train $workers --model $model --epochs 3 --batch 7 --save "$work/many" --log "$work/log.csv"
+			train "$workers" --model "$model" --epochs 3 --batch 7 --save "$work/many" --log "$work/log.csv"
 			model same "$work/one" "$work/many"
 			[ "$(tail -n 1 "$work/log.csv" | cut -d , -f 1)" -eq 45 ]
 		done
@@ -72,7 +72,7 @@ seed_decides_the_result()
 	own_shm
 	data
 	for seed in 1 2; do
-		train 2 --model mlp:8 --epochs 1 --seed $seed --save "$work/$seed"
+		train 2 --model mlp:8 --epochs 1 --seed "$seed" --save "$work/$seed"
 	done
 	train 2 --model mlp:8 --epochs 1 --seed 2 --save "$work/again"
 	cmp "$work/2" "$work/again"
@@ -84,7 +84,7 @@ schedules_differ()
 	own_shm
 	data
 	for schedule in constant linear cosine; do
-		train 0 --epochs 2 --schedule $schedule --save "$work/$schedule"
+		train 0 --epochs 2 --schedule "$schedule" --save "$work/$schedule"
 	done
 	fails model same "$work/constant" "$work/linear" 2>"$work/err"
 	fails model same "$work/linear" "$work/cosine" 2>"$work/err"
@@ -95,7 +95,7 @@ asynchronous_training_gets_there()
 	own_shm
 	data
 	for sync in async ssp:0 ssp:3; do
-		train 3 --sync $sync --epochs 8 --batch 30 --rate 0.1 --log "$work/log.csv"
+		train 3 --sync "$sync" --epochs 8 --batch 30 --rate 0.1 --log "$work/log.csv"
 		at_least "$(logged_accuracy "$work/log.csv")" 0.9
 		expect "${sync%:*}" "$work/out"
 	done
@@ -108,7 +108,7 @@ saved_model_reproduces_the_accuracy()
 	# Noisy, so that some are wrong.
 	data --noise 200
 	for kind in softmax mlp:12; do
-		train 2 --model $kind --epochs 3 --log "$work/log.csv" --save "$work/model"
+		train 2 --model "$kind" --epochs 3 --log "$work/log.csv" --save "$work/model"
 		[ "$(model accuracy "$work/model" "$work/data")" = "$(logged_accuracy "$work/log.csv")" ]
 		tail -n 1 "$work/out" >"$work/last"
 		expect "$(awk -v x="$(logged_accuracy "$work/log.csv")" 'BEGIN { printf "accuracy %.1f %%", 100 * x }')" "$work/last"
@@ -118,6 +118,7 @@ saved_model_reproduces_the_accuracy()
 
 picture_shows_the_log()
 {
+	command -v rsvg-convert >/dev/null || skip "rsvg-convert is missing"
 	own_shm
 	data --noise 200
 	train 2 --epochs 6 --plot "$work/plot.svg" --log "$work/log.csv"
@@ -187,6 +188,7 @@ plain_output_has_few_lines()
 	data --train 2000
 	status=0
 	timeout -s INT 2 "$ramps" train --data "$work/data" --epochs 1000 --model mlp:64 >"$work/out" 2>"$work/err" || status=$?
+	[ "$(grep -cE '^epoch +[0-9]+ of 1000 ' "$work/out")" -ge 2 ] || fail "$(cat "$work/out")"
 	expect_no $'\r' "$work/out"
 	[ "$(grep -c ' left' "$work/out")" -le 1 ] || fail "$(grep ' left' "$work/out")"
 }

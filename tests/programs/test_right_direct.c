@@ -139,7 +139,7 @@ static void add_words(uint32_t rank)
 
 static void many_processes(uint32_t servers, job_function *function)
 {
-	rounds = job_rounds(90, 12);
+	rounds = job_rounds(1000, 60);
 	job_start(servers, RANKS);
 	job_run(RANKS, function, 100000);
 	job_stop();
@@ -279,7 +279,7 @@ static void push_in_clones(uint32_t rank)
 
 static void clones_of(uint32_t servers)
 {
-	rounds = job_rounds(600, 60);
+	rounds = job_rounds(6000, 600);
 	job_start(servers, 2);
 	job_run(2, push_in_clones, 100000);
 	job_stop();

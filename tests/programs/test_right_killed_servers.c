@@ -211,14 +211,14 @@ static void pushes_count_once_over_kills_of_servers(void **state)
 {
 	(void)state;
 	synchronous = 0;
-	kill_servers_of(RANKS, push_on, job_rounds(200, 20));
+	kill_servers_of(RANKS, push_on, job_rounds(500, 20));
 }
 
 static void synchronous_pushes_count_once_over_kills_of_servers(void **state)
 {
 	(void)state;
 	synchronous = 1;
-	kill_servers_of(RANKS, push_on, job_rounds(200, 20));
+	kill_servers_of(RANKS, push_on, job_rounds(500, 20));
 }
 
 #define UNDER_WAY 12u
@@ -305,7 +305,7 @@ static void submitted_pushes_count_once_over_kills_of_servers(void **state)
 {
 	(void)state;
 	synchronous = 0;
-	kill_servers_of(1, submit_on, job_rounds(100, 20));
+	kill_servers_of(1, submit_on, job_rounds(400, 20));
 }
 
 /* The rest: what waits learns of the death within a second. */

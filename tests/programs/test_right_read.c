@@ -118,7 +118,7 @@ static void read_snapshots(uint32_t rank)
 static void read_while_pushed(uint32_t servers)
 {
 	synchronous = 0;
-	rounds = job_rounds(4000, 400);
+	rounds = job_rounds(20000, 600);
 	stop = job_shared(sizeof(*stop));
 	ready = job_shared(sizeof(*ready));
 	applied = job_shared(sizeof(*applied));

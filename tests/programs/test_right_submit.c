@@ -118,7 +118,10 @@ static void check_pull(const struct slot *slot)
 			double got = get_value(slot->table, slot->data, r * DIM + c);
 			int each = push_value(slot->table, row, c);
 
-			CHECK(each ? (double)(int)(got / each) * each == got && got / each >= 0 : !got);
+			if (!each)
+				CHECK(got == 0);
+			else
+				CHECK(got / each == (double)(int)(got / each) && got / each >= 0);
 			CHECK(!each || got / each <= sums[slot->table][row]);
 		}
 	}
@@ -211,7 +214,7 @@ static void mix(uint32_t rank)
 static void every_operation_is_reaped_once(void **state)
 {
 	(void)state;
-	rounds = job_rounds(3000, 300);
+	rounds = job_rounds(20000, 600);
 	job.options.slots_bytes = 8u << 16;
 	job_start(1, 1);
 	job_run(1, mix, 60000);
@@ -221,7 +224,7 @@ static void every_operation_is_reaped_once(void **state)
 static void every_operation_on_three_servers_is_reaped_once(void **state)
 {
 	(void)state;
-	rounds = job_rounds(3000, 300);
+	rounds = job_rounds(20000, 600);
 	job.options.slots_bytes = 2u << 16;
 	job_start(3, 1);
 	job_run(1, mix, 60000);
