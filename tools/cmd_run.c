@@ -2,9 +2,9 @@
 /*
  * ramps run: options, and what is to be started.
  *
- * By itself it starts servers and workers here. Inside mpirun or srun, which start it once for each rank, it
- * starts the one worker of that rank, and for rank 0 the servers, under names that all ranks derive from the
- * launcher's job. With RAMPS_SERVERS in the environment it starts no servers.
+ * By itself it starts servers and workers here. Inside mpirun or srun, which start it once for each
+ * rank, it starts the one worker of that rank, and for rank 0 the servers, under names that all
+ * ranks derive from the launcher's job. With RAMPS_SERVERS in the environment it starts no servers.
  */
 #include <argp.h>
 #include <errno.h>
@@ -250,7 +250,8 @@ static int key_make(struct run *run)
 	return 0;
 }
 
-/* Fills run->children. The servers' addresses are the job's, whether this process starts them or not. */
+/* Fills run->children. The servers' addresses are the job's, whether this process starts them or
+ * not. */
 static void plan(const struct options *options, struct run *run)
 {
 	char tag[RUN_NAME_BYTES], *servers = NULL;

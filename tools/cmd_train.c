@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * ramps train: options, and the order of things. Everything that can be found wrong before training is: data and
- * outputs first, then the job.
+ * ramps train: options, and the order of things. Everything that can be found wrong before training
+ * is: data and outputs first, then the job.
  */
 #include <argp.h>
 #include <errno.h>

@@ -64,8 +64,8 @@ struct run {
 int run_loop(struct run *run);
 
 /*
- * How many other ranks of the job are in it, and may still need its servers; *absent: how many have never
- * been. -1: the servers don't know.
+ * How many other ranks of the job are in it, and may still need its servers; *absent: how many have
+ * never been. -1: the servers don't know.
  */
 int run_others(const struct run *run, uint32_t *absent);
 

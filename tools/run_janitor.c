@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Cleaning up, also when ramps run itself is killed. The janitor is a process that holds the reading end of a
- * pipe whose other end only ramps run has: it reads the process groups of the children from it, and when the
- * pipe ends without the word that all is done, kills them and removes the arenas. It is in a session of its
- * own, so that what is typed or sent to the run's process group does not reach it.
+ * Cleaning up, also when ramps run itself is killed. The janitor is a process that holds the
+ * reading end of a pipe whose other end only ramps run has: it reads the process groups of the
+ * children from it, and when the pipe ends without the word that all is done, kills them and
+ * removes the arenas. It is in a session of its own, so that what is typed or sent to the run's
+ * process group does not reach it.
  *
  * A process that left its group is found by its environment, which names the run.
  */
@@ -37,8 +38,9 @@ static void files_remove(DIR *directory, const char *path)
 }
 
 /*
- * Removes the arena of a server that was killed. While somebody has its lock it is left alone: our server is
- * not gone yet, or it never had the arena, because another one does. True: nothing is left to do.
+ * Removes the arena of a server that was killed. While somebody has its lock it is left alone: our
+ * server is not gone yet, or it never had the arena, because another one does. True: nothing is
+ * left to do.
  */
 static bool arena_remove(const char *path)
 {
@@ -116,7 +118,8 @@ static uint32_t sweep(const struct run *run)
 	return found;
 }
 
-/* Processes need a moment to be gone, and what is not ours to remove has to stay: hence MOST_ROUNDS. */
+/* Processes need a moment to be gone, and what is not ours to remove has to stay: hence
+ * MOST_ROUNDS. */
 void run_clean(struct run *run)
 {
 	int rounds = 0;

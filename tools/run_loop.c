@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Starting, watching and ending the children. Every child has a process group of its own and dies with this
- * process. One loop takes signals, by a descriptor, and output.
+ * Starting, watching and ending the children. Every child has a process group of its own and dies
+ * with this process. One loop takes signals, by a descriptor, and output.
  *
- * The run ends when all workers have: then the servers are asked to. When a worker or a server fails, or
- * nobody takes the output, all are asked to end at once (SIGTERM) and killed after GRACE_NS. Signals to this
- * process are passed on to the workers, who decide what to do about them; the third that asks them to end
- * ends all.
+ * The run ends when all workers have: then the servers are asked to. When a worker or a server
+ * fails, or nobody takes the output, all are asked to end at once (SIGTERM) and killed after
+ * GRACE_NS. Signals to this process are passed on to the workers, who decide what to do about them;
+ * the third that asks them to end ends all.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -77,7 +77,8 @@ static void child_exec(const struct loop *loop, const struct run_child *child, c
 	if (getppid() != parent)
 		_exit(CLI_FAILED);
 	run_janitor_add(loop->run, getpid());
-	/* In a script's background we were started with SIGINT ignored: workers are not to inherit that. */
+	/* In a script's background we were started with SIGINT ignored: workers are not to inherit
+	 * that. */
 	for (size_t i = 0; i < sizeof(passed) / sizeof(passed[0]); i++)
 		if (passed[i] != SIGHUP || !loop->hangup_ignored)
 			signal(passed[i], SIG_DFL);

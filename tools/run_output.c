@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The children's output. Each line goes whole behind its rank's prefix, so that lines of different ranks
- * don't mix. What ends without a newline gets one; a line longer than LINE_BYTES is cut into several.
+ * The children's output. Each line goes whole behind its rank's prefix, so that lines of different
+ * ranks don't mix. What ends without a newline gets one; a line longer than LINE_BYTES is cut into
+ * several.
  *
- * Whoever reads our stdout may be slow, or have stopped. So that the run is watched all the same, nothing
- * here waits: lines queue in a sink, which is written to when poll() says so, PIPE_BUF bytes at a time, as
- * that much fits then. While much is queued no more is read, and the children wait.
+ * Whoever reads our stdout may be slow, or have stopped. So that the run is watched all the same,
+ * nothing here waits: lines queue in a sink, which is written to when poll() says so, PIPE_BUF bytes
+ * at a time, as that much fits then. While much is queued no more is read, and the children wait.
  */
 #include <errno.h>
 #include <fcntl.h>

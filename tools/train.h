@@ -71,8 +71,8 @@ void train_model_close(struct train_model *model);
 void train_model_start(struct train_model *model, uint64_t seed);
 
 /*
- * Sums over n samples the gradients into tensor[].gradient; returns the sum of the losses. Adds the number of
- * samples whose class it got right.
+ * Sums over n samples the gradients into tensor[].gradient; returns the sum of the losses. Adds the
+ * number of samples whose class it got right.
  */
 double train_model_gradient(struct train_model *model, const float *x, const uint8_t *labels,
 			    uint32_t n, uint32_t *right);
@@ -167,14 +167,15 @@ extern volatile sig_atomic_t train_stop;
 /* Set when there are steps that can be stopped after. */
 extern volatile sig_atomic_t train_running;
 
-/* A line of error about the last failure of the library; none if the user wanted it to stop. Returns -1. */
+/* A line of error about the last failure of the library; none if the user wanted it to stop.
+ * Returns -1. */
 int train_fail(const char *doing);
 
 void train_record_add(struct train_record *record, const struct train_point *point);
 
 /*
- * Whether a file can be written at path; checked before training. `make` tries it; else nothing is made. NULL is
- * fine. 0 or -1 after a line of error.
+ * Whether a file can be written at path; checked before training. `make` tries it; else nothing is
+ * made. NULL is fine. 0 or -1 after a line of error.
  */
 int train_output_check(const char *path, bool make);
 /* Writes by `write` into a file beside path, and puts it there when all of it is on disk. 0 or -1. */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* IDX files, as the MNIST family comes in: a magic number, the dimensions in big-endian, then bytes. */
+/* IDX files, as the MNIST family comes in: a magic number, the dimensions in big-endian, then
+ * bytes. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The training itself. A step takes the next `batch` samples of the epoch's shuffled order, which every
- * worker knows from the seed, and each worker has its share of them by rank: no sample is taken twice, and
- * all workers make the same number of steps however the sizes divide. A share may be empty: its push
- * has weight 0. So the result of synchronous training does not depend on the number of workers, up to rounding.
+ * The training itself. A step takes the next `batch` samples of the epoch's shuffled order, which
+ * every worker knows from the seed, and each worker has its share of them by rank: no sample is
+ * taken twice, and all workers make the same number of steps however the sizes divide. A share may
+ * be empty: its push has weight 0. So the result of synchronous training does not depend on the
+ * number of workers, up to rounding.
  *
- * A step pulls the weights, computes the gradient and pushes it with the number of its samples as weight; all
- * tensors at once. Synchronously the push waits until it is applied, which is when all workers have pushed.
+ * A step pulls the weights, computes the gradient and pushes it with the number of its samples as
+ * weight; all tensors at once. Synchronously the push waits until it is applied, which is when all
+ * workers have pushed.
  *
- * To stop early, a worker leaves the job when its step is done, and a word in a table tells the others to
- * do so too; who has gone on meanwhile is not held up by who has left.
+ * To stop early, a worker leaves the job when its step is done, and a word in a table tells the
+ * others to do so too; who has gone on meanwhile is not held up by who has left.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -102,8 +104,8 @@ static double loss_between(const struct train_totals *from, const struct train_t
 }
 
 /*
- * Rank 0: a point of the curves, from what all workers have counted; `measured` together with the accuracy. It needs a
- * sample since the one before.
+ * Rank 0: a point of the curves, from what all workers have counted; `measured` together with the
+ * accuracy. It needs a sample since the one before.
  */
 static int point_take(struct train_loop *loop, bool measured)
 {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Softmax regression, and a network with one hidden layer of rectified units; cross-entropy loss. Rows are
- * samples. Gradients are sums over the samples of a batch: the server divides by the weights.
+ * Softmax regression, and a network with one hidden layer of rectified units; cross-entropy loss.
+ * Rows are samples. Gradients are sums over the samples of a batch: the server divides by the
+ * weights.
  */
 #include <cblas.h>
 #include <math.h>

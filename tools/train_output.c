@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Files that a training leaves: the log as CSV, and the weights as safetensors (eight bytes with the length of a JSON
- * header, the header, then the tensors' bytes). Each is written beside its place and then renamed.
+ * Files that a training leaves: the log as CSV, and the weights as safetensors (eight bytes with
+ * the length of a JSON header, the header, then the tensors' bytes). Each is written beside its
+ * place and then renamed.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -32,8 +33,9 @@ void train_record_add(struct train_record *record, const struct train_point *poi
 
 /* Where the bytes for a path go. */
 struct place {
-	char path[PATH_MAX]; /* behind symbolic links */
-	char other[PATH_MAX]; /* beside it, to be renamed; "": written where it is, a device or a pipe */
+	char path[PATH_MAX];  /* behind symbolic links */
+	char other[PATH_MAX]; /* beside it, to be renamed; "": written where it is, a device or a
+				 pipe */
 };
 
 static int place_take(const char *path, struct place *place)
@@ -54,7 +56,8 @@ static int place_take(const char *path, struct place *place)
 	errno = ENAMETOOLONG;
 	if (!is_file && snprintf(place->path, PATH_MAX, "%s", path) >= PATH_MAX)
 		return fail(path);
-	/* A link to nothing is written through, too, and what is open already has more in it than ours. */
+	/* A link to nothing is written through, too, and what is open already has more in it than
+	 * ours. */
 	if ((is_there && !is_file) || (!is_there && !lstat(path, &there)) ||
 	    !strncmp(path, "/dev/std", 8) || !strncmp(path, "/dev/fd/", 8))
 		return 0;
@@ -187,7 +190,8 @@ static int write_save(FILE *file, const void *what)
 		errno = ENOMEM;
 		return -1;
 	}
-	/* The format is little-endian, as are the machines that this runs on; data begins at 8 bytes. */
+	/* The format is little-endian, as are the machines that this runs on; data begins at 8
+	 * bytes. */
 	length = strlen(text);
 	padded = (length + 7) / 8 * 8;
 	fwrite(&padded, sizeof(padded), 1, file);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Loss and accuracy over time as SVG, two panels over one axis of time. Colours are of the set by Okabe and
- * Ito, which people who see red and green alike tell apart, and which print in grey. Each series is one
- * polyline with an id; data-x0 and so on give the ranges of its panel, so that a program can read values back.
+ * Loss and accuracy over time as SVG, two panels over one axis of time. Colours are of the set by
+ * Okabe and Ito, which people who see red and green alike tell apart, and which print in grey. Each
+ * series is one polyline with an id; data-x0 and so on give the ranges of its panel, so that a
+ * program can read values back.
  */
 #include <errno.h>
 #include <math.h>

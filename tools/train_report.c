@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What a person sees: on a terminal one line that is written over, else a line with every epoch and at
- * most one in 5 seconds; at the end a table.
+ * What a person sees: on a terminal one line that is written over, else a line with every epoch and
+ * at most one in 5 seconds; at the end a table.
  */
 #include <string.h>
 #include <time.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * What the workers of a training share: a table for each of the model's tensors, one of counts for the report, a word
- * that says to stop, a barrier and a clock. Rank 0 makes the tables.
+ * What the workers of a training share: a table for each of the model's tensors, one of counts for
+ * the report, a word that says to stop, a barrier and a clock. Rank 0 makes the tables.
  */
 #include <errno.h>
 #include <string.h>

@@ -2,8 +2,9 @@
 /*
  * Updates of a chunk, each applied exactly once although this process may be killed anywhere.
  *
- * The chunk's values, its count of steps and the counts of what each rank had applied change together.
- * There is one undo copy, of the one chunk that is being changed. Its version v is even. In this order:
+ * The chunk's values, its count of steps and the counts of what each rank had applied change
+ * together. There is one undo copy, of the one chunk that is being changed. Its version v is
+ * even. In this order:
  *
  *   1. the undo copy: values, steps, applied counts, which chunk, v; then undo.valid = 1
  *   2. version = v+1: readers wait. Values, steps and applied counts change
@@ -11,25 +12,27 @@
  *   4. the cells are consumed: their ranks may overwrite them
  *   5. undo.valid = 0
  *
- * A kill before 3 leaves the cells as they were, and restart.c puts the chunk back; after 3 the applied
- * counts tell that the cells were applied, consumed or not. Were a cell consumed before 3, its rank could
- * overwrite what must be applied again; were undo.valid cleared while the chunk changes, it could not be
- * put back.
+ * A kill before 3 leaves the cells as they were, and restart.c puts the chunk back; after 3 the
+ * applied counts tell that the cells were applied, consumed or not. Were a cell consumed before
+ * 3, its rank could overwrite what must be applied again; were undo.valid cleared while the chunk
+ * changes, it could not be put back.
  *
- * In these files a kill finds memory as after some store of the program's order, so that stores only have
- * to stay in order: word_publish() keeps earlier ones before it, ps_store_fence() later ones behind. The same
- * two order the values between the two versions for readers (snapshot pull): the values are written by
- * BLAS, which race detectors do not look into.
+ * In these files a kill finds memory as after some store of the program's order, so that stores
+ * only have to stay in order: word_publish() keeps earlier ones before it, ps_store_fence() later
+ * ones behind. The same two order the values between the two versions for readers (snapshot
+ * pull): the values are written by BLAS, which race detectors do not look into.
  *
- * Contributions to a step are added in rank order, chunk by chunk, and a chunk lies whole on one server: so
- * that the result is the same to the bit for any number of servers.
+ * Contributions to a step are added in rank order, chunk by chunk, and a chunk lies whole on one
+ * server: so that the result is the same to the bit for any number of servers.
  */
 #include <cblas.h>
 
 #include "base/copy.h"
 #include "ps/ps_private.h"
 
-/* What changes: values first .. first+count-1 of the chunk, and the applied counts of some ranks. */
+/*
+ * What changes: values first .. first+count-1 of the chunk, and the applied counts of some ranks.
+ */
 struct change {
 	struct ps_table *table;
 	uint32_t chunk, first, count;

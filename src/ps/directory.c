@@ -2,10 +2,10 @@
 /*
  * The directory: creating and finding tables, barriers and clocks.
  *
- * A new entry gets memory behind that of the last entry; it is filled in, and published by raising
- * `entries` over it. A server killed before that leaves no trace: the next life gives what lies behind the
- * last entry back (core/arena.c). Creating again what is there gives what is there. All that comes in a
- * message is checked: the peer may be wrong.
+ * A new entry gets memory behind that of the last entry; it is filled in, and published by
+ * raising `entries` over it. A server killed before that leaves no trace: the next life gives
+ * what lies behind the last entry back (core/arena.c). Creating again what is there gives what is
+ * there. All that comes in a message is checked: the peer may be wrong.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -193,7 +193,10 @@ static int plan_clock(const struct ps_server *server, const struct core_clock *a
 	return 0;
 }
 
-/* What an entry says of itself when it is put behind the last one; it has its kind and name already. */
+/*
+ * What an entry says of itself when it is put behind the last one; it has its kind and name
+ * already.
+ */
 static int plan(const struct ps_server *server, const struct core_entry *asked, struct core_entry *e)
 {
 	e->words_end = server->ends[CORE_WORDS];
@@ -316,7 +319,10 @@ bool ps_entry_is_right(const struct ps_server *server, uint32_t index)
 	    check_name(have) < 0 || *slot_of(server, have->kind, have->name))
 		return false;
 	memcpy(e.name, have->name, sizeof(e.name));
-	/* Compared to the bit: it was made in the same way. NOLINTNEXTLINE(bugprone-suspicious-memory-comparison) */
+	/*
+	 * Compared to the bit: it was made in the same way.
+	 * NOLINTNEXTLINE(bugprone-suspicious-memory-comparison)
+	 */
 	return plan(server, have, &e) == 0 && memcmp(&e.table, &have->table, sizeof(e.table)) == 0 &&
 	       e.words_end == have->words_end && e.published_end == have->published_end &&
 	       e.private_end == have->private_end;

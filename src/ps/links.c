@@ -2,13 +2,13 @@
 /*
  * Connections, and the fence.
  *
- * A rank is dead when nothing that it posted can land any more: when the last connection of its incarnation
- * is cut. What it had committed until then counts. Only then is it published as dead, and its next life
- * admitted. Where a cut does not succeed at once it is tried again.
+ * A rank is dead when nothing that it posted can land any more: when the last connection of its
+ * incarnation is cut. What it had committed until then counts. Only then is it published as dead,
+ * and its next life admitted. Where a cut does not succeed at once it is tried again.
  *
- * A rank that is live without a connection is an orphan: known from an earlier life of this server, until its
- * process is gone or connects again; or its process has just ended its connection, and has another one
- * that did not join yet.
+ * A rank that is live without a connection is an orphan: known from an earlier life of this
+ * server, until its process is gone or connects again; or its process has just ended its
+ * connection, and has another one that did not join yet.
  */
 #include <errno.h>
 #include <stdlib.h>

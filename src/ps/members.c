@@ -2,10 +2,11 @@
 /*
  * Who is in the job. The first worker that joins says how many there are, and which shard this is.
  *
- * A new life of a rank is admitted when the fence (links.c) has ended the one before. Server 0 numbers it; the
- * others are told the number, which is above what they know. Admission, in this order: the process's
- * identity is noted, so that a restarted server can ask after it; the rank's clocks are raised to the least
- * of those that are live, so that it holds back nobody; memory is granted; the state says LIVE.
+ * A new life of a rank is admitted when the fence (links.c) has ended the one before. Server 0
+ * numbers it; the others are told the number, which is above what they know. Admission, in this
+ * order: the process's identity is noted, so that a restarted server can ask after it; the rank's
+ * clocks are raised to the least of those that are live, so that it holds back nobody; memory is
+ * granted; the state says LIVE.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -185,7 +186,10 @@ static int admit(struct ps_server *server, struct ps_link *link, const struct co
 	ret = grant(server, link, rank);
 	if (ret < 0)
 		return ret;
-	/* what the life before committed after it left is looked at, and dropped, while it still counts as left */
+	/*
+	 * what the life before committed after it left is looked at, and dropped, while it still
+	 * counts as left
+	 */
 	ret = ps_ring_settle(server, rank);
 	if (ret < 0)
 		return ret;

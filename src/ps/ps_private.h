@@ -195,8 +195,8 @@ uint32_t ps_ring_scan(struct ps_server *server, uint32_t rank, uint32_t limit);
 /* The cell is consumed: publishes the rank's head as far as that goes. */
 void ps_ring_consume(struct ps_server *server, uint32_t rank, uint32_t cell);
 /*
- * Between two lives of a rank: takes what the old one has committed. A tail that it left where no tail can be
- * comes back to what was looked at, as nobody would ever get past it.
+ * Between two lives of a rank: takes what the old one has committed. A tail that it left where no
+ * tail can be comes back to what was looked at, as nobody would ever get past it.
  */
 int ps_ring_settle(struct ps_server *server, uint32_t rank);
 /* After ranks have become excused: applies what waited for them. */

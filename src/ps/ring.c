@@ -2,14 +2,14 @@
 /*
  * The rings: which committed cells are taken, parked, or dropped.
  *
- * Each rank's cells are looked at in the order of its tail. A cell of an asynchronous table is applied at
- * once. A cell of a synchronous table is for one step of its chunk: an older one is consumed and dropped,
- * one for the step that the chunk waits for is pending until every rank has one or is excused, one for a
- * later step is parked until the chunk gets there. Cells behind it are looked at meanwhile: ranks may push
- * their chunks in different orders.
+ * Each rank's cells are looked at in the order of its tail. A cell of an asynchronous table is
+ * applied at once. A cell of a synchronous table is for one step of its chunk: an older one is
+ * consumed and dropped, one for the step that the chunk waits for is pending until every rank has
+ * one or is excused, one for a later step is parked until the chunk gets there. Cells behind it
+ * are looked at meanwhile: ranks may push their chunks in different orders.
  *
- * `head` is published over cells consumed in order. What was consumed out of order is not written down:
- * after a crash the cells from head on are looked at again, and the applied counts tell.
+ * `head` is published over cells consumed in order. What was consumed out of order is not written
+ * down: after a crash the cells from head on are looked at again, and the applied counts tell.
  */
 #include <errno.h>
 #include <math.h>

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The server's step. What is asked of its CPU by message is looked for by a system call, so that a busy
- * server does so only now and then; what the ranks commit is one load a rank. A step ends after a while, so
- * that messages are not left waiting.
+ * The server's step. What is asked of its CPU by message is looked for by a system call, so that
+ * a busy server does so only now and then; what the ranks commit is one load a rank. A step ends
+ * after a while, so that messages are not left waiting.
  *
- * Sleep. Nothing but a message wakes the server. It announces that it is asleep, looks once more at all
- * tails, then sleeps; a rank that commits looks at `asleep` after its commit, and sends CORE_WAKE. One of the two
- * sees the other's store.
+ * Sleep. Nothing but a message wakes the server. It announces that it is asleep, looks once more
+ * at all tails, then sleeps; a rank that commits looks at `asleep` after its commit, and sends
+ * CORE_WAKE. One of the two sees the other's store.
  */
 #include <errno.h>
 #include <stdlib.h>

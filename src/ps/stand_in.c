@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Barriers go on without ranks that left, or died under a policy to go on: the server arrives for them,
- * through its loopback endpoint, once a rank that is there has arrived. Nobody tells the server that one
- * has; so while some rank is absent it looks, and only where a barrier's words have changed does it act.
+ * Barriers go on without ranks that left, or died under a policy to go on: the server arrives for
+ * them, through its loopback endpoint, once a rank that is there has arrived. Nobody tells the
+ * server that one has; so while some rank is absent it looks, and only where a barrier's words
+ * have changed does it act.
  */
 #include <errno.h>
 #include <stdlib.h>

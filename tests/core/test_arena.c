@@ -646,9 +646,18 @@ static void options_out_of_range_are_refused(void **state)
 	assert_int_equal(access(directory, F_OK), -1);
 }
 
+static int teardown(void **state)
+{
+	char mounted[128];
+
+	snprintf(mounted, sizeof(mounted), "%s/small", scratch_root);
+	umount2(mounted, MNT_DETACH); /* where a test failed in between */
+	return scratch_teardown(state);
+}
+
 int main(void)
 {
-#define T(name) cmocka_unit_test_setup_teardown(name, setup, scratch_teardown)
+#define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 	const struct CMUnitTest tests[] = {
 		T(a_new_arena_is_empty_and_goes_when_removed),
 		T(a_resumed_arena_keeps_its_contents),

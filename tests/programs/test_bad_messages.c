@@ -350,6 +350,34 @@ static void frames_that_are_none_harm_nobody(void **state)
 	}
 }
 
+/* Says who it is, takes nothing, and goes without a word: nothing has to be taken away from it. */
+static void greet_and_go(void *unused)
+{
+	struct shm_frame hello = { .kind = SHM_HELLO, .fds = { -1, -1 } };
+	struct ramps_worker *worker;
+
+	(void)unused;
+	for (int i = 0; i < 20; i++) {
+		int fd = connect_bare();
+
+		hello.fds[0] = shm_pidfd_open(getpid());
+		must(hello.fds[0] >= 0);
+		must(shm_send_frame(fd, &hello, NULL) == 0);
+		close(hello.fds[0]);
+		close(fd);
+	}
+	must_work(bad_join(job.address, FUZZ_RANK, BAD_WORKERS, &worker));
+	must_work(ramps_worker_leave(worker, 5000));
+	ramps_worker_close(worker);
+}
+
+static void a_client_that_goes_before_it_has_joined_is_not_killed(void **state)
+{
+	(void)state;
+	bad_child(greet_and_go, NULL);
+	bad_job_check(&job);
+}
+
 static void hold_connections(void *unused)
 {
 	struct ramps_worker *worker;
@@ -380,6 +408,7 @@ int main(void)
 		cmocka_unit_test(who_has_not_joined_is_given_nothing),
 		cmocka_unit_test(only_its_creator_says_that_a_table_is_ready),
 		cmocka_unit_test(frames_that_are_none_harm_nobody),
+		cmocka_unit_test(a_client_that_goes_before_it_has_joined_is_not_killed),
 		cmocka_unit_test(connections_that_say_nothing_keep_nobody_out),
 	};
 

@@ -58,7 +58,7 @@ on()
 	local node=$1
 
 	shift
-	timeout 100 "$sr" exec -n --timeout 90 "$node" -- "$@"
+	timeout 150 "$sr" exec -n --timeout 140 "$node" -- "$@"
 }
 
 # within SECONDS WORD...: tries them until they succeed.

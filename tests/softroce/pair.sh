@@ -16,10 +16,15 @@ listens()
 		grep -q -e "LISTEN.*comm $program" -e "LISTEN.*\"$program\""
 }
 
-softroce-ssh -n "$server" "timeout 60 $program $*" >"$log" 2>&1 &
-for _ in $(seq 100); do
-	! listens || break
-	kill -0 $! 2>/dev/null || break
+softroce-ssh -n "$server" "timeout 120 $program $*" >"$log" 2>&1 &
+# A client that comes before its server listens crashes.
+until listens; do
+	if ! kill -0 $! 2>/dev/null || [ $SECONDS -gt 60 ]; then
+		echo "server: does not listen after $SECONDS s"
+		cat "$log"
+		kill $! 2>/dev/null || true
+		exit 1
+	fi
 done
 status=0
 softroce-ssh -n "$client" "timeout 60 $program $* $address" || status=$?

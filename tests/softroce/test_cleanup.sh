@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: BSD-2-Clause
-# timeout: 400 s
+# timeout: 600 s
 #
 # tools/softroce vm, ended in all ways: nothing may stay behind, and a failed boot
 # must say why.

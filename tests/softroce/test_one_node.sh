@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: BSD-2-Clause
-# timeout: 300 s
+# timeout: 500 s
 #
 # tools/softroce with one node: the device, the remote command, the overlay.
 # shellcheck disable=SC2329 # functions are called by name

@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: BSD-2-Clause
-# timeout: 400 s
+# timeout: 600 s
 #
 # tools/softroce with three nodes: the network, the remote shell, the faults.
 # shellcheck disable=SC2329 # functions are called by name
@@ -25,13 +25,13 @@ all_pairs_ping_by_name_and_address()
 rping_runs_between_every_pair()
 {
 	on node0 bash -ec 'for i in 0 1 2; do
-		softroce-ssh -n node$i "timeout 80 rping -s -P" &
+		softroce-ssh -n node$i "timeout 130 rping -s -P" &
 		until softroce-ssh -n node$i "rdma res show cm_id" | grep -q "LISTEN.*comm rping"; do kill -0 $!; done
 	done
 	for from in 0 1 2; do for to in 0 1 2; do
 		[ $from != $to ] || continue
 		[ $from -lt $to ] && address=node$to || address=10.77.0.$((to + 1))
-		softroce-ssh -n node$from "timeout 20 rping -c -a $address -C 2 -v"
+		softroce-ssh -n node$from "timeout 40 rping -c -a $address -C 2 -v"
 		echo "done $from $to"
 	done; done
 	kill $(jobs -p)' >"$work/out" 2>&1 || fail "$(cat "$work/out")"
