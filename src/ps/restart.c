@@ -3,10 +3,12 @@
  * Bringing an arena into order that an earlier server left, perhaps killed in the middle of an
  * update. With v the version in the undo copy (see apply.c):
  *
- *   undo valid, chunk at v nothing has changed yet undo valid, chunk at v+1 put values, steps and
- *   applied counts back; then valid = 0; then the version becomes v+2, for it never goes back: a
- *   reader may live across the crash undo valid, chunk at v+2 the update is whole a version odd,
- *   not valid killed while putting back, after valid = 0: it only lacks its + 1
+ *   undo valid, chunk at v      nothing has changed yet
+ *   undo valid, chunk at v+1    put values, steps and applied counts back; then valid = 0; then
+ *                               the version becomes v+2, for it never goes back: a reader may
+ *                               live across the crash
+ *   undo valid, chunk at v+2    the update is whole
+ *   a version odd, not valid    killed while putting back, after valid = 0: it only lacks its + 1
  *
  * Then the cells that were not consumed are looked at again; the applied counts tell which of
  * them the weights have. Being killed in here changes nothing: every move may be made again.
