@@ -319,10 +319,8 @@ bool ps_entry_is_right(const struct ps_server *server, uint32_t index)
 	    check_name(have) < 0 || *slot_of(server, have->kind, have->name))
 		return false;
 	memcpy(e.name, have->name, sizeof(e.name));
-	/*
-	 * Compared to the bit: it was made in the same way.
-	 * NOLINTNEXTLINE(bugprone-suspicious-memory-comparison)
-	 */
+	/* Compared to the bit, as it was made in the same way. */
+	/* NOLINTNEXTLINE(bugprone-suspicious-memory-comparison) */
 	return plan(server, have, &e) == 0 && memcmp(&e.table, &have->table, sizeof(e.table)) == 0 &&
 	       e.words_end == have->words_end && e.published_end == have->published_end &&
 	       e.private_end == have->private_end;
