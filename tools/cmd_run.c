@@ -423,6 +423,7 @@ int cmd_run(int argc, char **argv)
 	run.prefix = !options.no_prefix;
 	run.output_dir = options.output_dir;
 	id_make(&run);
+	run_signals_block(&run);
 	if (places_make(&options, &run))
 		return CLI_FAILED;
 	plan(&options, &run);

@@ -10,6 +10,7 @@
 #ifndef RUN_H
 #define RUN_H
 
+#include <signal.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -58,7 +59,12 @@ struct run {
 	char private_dir[256]; /* for the key; "" until made */
 	int janitor;           /* pipe to it */
 	struct run_sink sinks[2];
+	sigset_t taken, before; /* signals that we take; the mask that children begin with */
+	bool hangup_ignored;    /* as under nohup: it stays so */
 };
+
+/* From now on signals wait for run_loop(), so that none of them leaves something behind. */
+void run_signals_block(struct run *run);
 
 /* Starts, watches and ends all. Returns the exit status of the run. */
 int run_loop(struct run *run);

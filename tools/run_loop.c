@@ -44,8 +44,6 @@ enum phase {
 struct loop {
 	struct run *run;
 	int signals;
-	sigset_t before;
-	bool hangup_ignored; /* as under nohup: it stays so */
 	struct rlimit files;
 	enum phase phase;
 	int status;
@@ -53,7 +51,7 @@ struct loop {
 	uint64_t flush_ns; /* how long the output is waited for; 0: for ever */
 	uint64_t done_ns;  /* when our workers had ended */
 	bool servers_asked;
-	uint64_t passed_on; /* a bit for each signal */
+	uint64_t passed_on; /* a bit for each signal to the workers */
 	uint32_t asked;     /* how often to end */
 	struct pollfd *polled;
 	struct run_output **outputs; /* of polled[1..] */
@@ -80,7 +78,7 @@ static void child_exec(const struct loop *loop, const struct run_child *child, c
 	/* In a script's background we were started with SIGINT ignored: workers are not to inherit
 	 * that. */
 	for (size_t i = 0; i < sizeof(passed) / sizeof(passed[0]); i++)
-		if (passed[i] != SIGHUP || !loop->hangup_ignored)
+		if (passed[i] != SIGHUP || !loop->run->hangup_ignored)
 			signal(passed[i], SIG_DFL);
 	signal(SIGPIPE, SIG_DFL);
 	setrlimit(RLIMIT_NOFILE, &loop->files);
@@ -93,7 +91,7 @@ static void child_exec(const struct loop *loop, const struct run_child *child, c
 		dup2(ends[1], STDERR_FILENO);
 	for (char **set = child->environment; *set; set++)
 		putenv(*set);
-	sigprocmask(SIG_SETMASK, &loop->before, NULL);
+	sigprocmask(SIG_SETMASK, &loop->run->before, NULL);
 	execvp(child->argv[0], child->argv);
 	cli_error("run", "%s: %s", child->argv[0], strerror(errno));
 	_exit(errno == ENOENT ? 127 : 126);
@@ -164,6 +162,20 @@ static void fail(struct loop *loop, int status)
 	children_signal(loop, RUN_WORKER, SIGTERM);
 }
 
+/* Of an end by a signal that the user sent nothing need be said. */
+static bool asked_for(const struct loop *loop, int status)
+{
+	return status > 128 && status < 128 + 64 && loop->passed_on >> (status - 128) & 1;
+}
+
+static void ending_say(struct run *run, const struct run_child *child, int killer, int status)
+{
+	if (killer)
+		run_say(run, "%s was killed by signal %d (%s)", child->name, killer, strsignal(killer));
+	else
+		run_say(run, "%s ended with status %d", child->name, status);
+}
+
 static void child_ended(struct loop *loop, struct run_child *child, int wait_status)
 {
 	int killer = WIFSIGNALED(wait_status) ? WTERMSIG(wait_status) : 0;
@@ -175,11 +187,8 @@ static void child_ended(struct loop *loop, struct run_child *child, int wait_sta
 	run_output_drain(&child->err);
 	if (expected || loop->phase >= FAILED)
 		return;
-	if (killer && !(loop->passed_on >> killer & 1))
-		run_say(loop->run, "%s was killed by signal %d (%s)", child->name, killer,
-			strsignal(killer));
-	else if (!killer)
-		run_say(loop->run, "%s ended with status %d", child->name, status);
+	if (!asked_for(loop, status))
+		ending_say(loop->run, child, killer, status);
 	fail(loop, status ? status : CLI_FAILED);
 }
 
@@ -358,24 +367,27 @@ static void watch(struct loop *loop)
 	}
 }
 
-static int signals_open(struct loop *loop)
+void run_signals_block(struct run *run)
 {
 	struct sigaction hangup;
-	sigset_t taken;
 
-	loop->hangup_ignored = !sigaction(SIGHUP, NULL, &hangup) && hangup.sa_handler == SIG_IGN;
-	sigemptyset(&taken);
-	sigaddset(&taken, SIGCHLD);
+	run->hangup_ignored = !sigaction(SIGHUP, NULL, &hangup) && hangup.sa_handler == SIG_IGN;
+	sigemptyset(&run->taken);
+	sigaddset(&run->taken, SIGCHLD);
 	for (size_t i = 0; i < sizeof(passed) / sizeof(passed[0]); i++)
-		if (passed[i] != SIGHUP || !loop->hangup_ignored)
-			sigaddset(&taken, passed[i]);
-	sigprocmask(SIG_BLOCK, &taken, &loop->before);
+		if (passed[i] != SIGHUP || !run->hangup_ignored)
+			sigaddset(&run->taken, passed[i]);
+	sigprocmask(SIG_BLOCK, &run->taken, &run->before);
 	for (size_t i = 0; i < sizeof(passed) / sizeof(passed[0]); i++)
-		sigdelset(&loop->before, passed[i]);
-	sigdelset(&loop->before, SIGCHLD);
+		sigdelset(&run->before, passed[i]);
+	sigdelset(&run->before, SIGCHLD);
 	signal(SIGCHLD, SIG_DFL); /* ignored, children would not be waited for */
 	signal(SIGPIPE, SIG_IGN);
-	loop->signals = signalfd(-1, &taken, SFD_CLOEXEC | SFD_NONBLOCK);
+}
+
+static int signals_open(struct loop *loop)
+{
+	loop->signals = signalfd(-1, &loop->run->taken, SFD_CLOEXEC | SFD_NONBLOCK);
 	if (loop->signals < 0)
 		cli_error("run", "taking signals: %s", strerror(errno));
 	return loop->signals < 0 ? -1 : 0;

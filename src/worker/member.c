@@ -17,6 +17,7 @@
 
 #include "worker/worker_private.h"
 
+#define LEAVE_MS  1000
 #define RETRY_NS  (5 * NS_PER_MS)
 #define REPAIR_NS (500 * NS_PER_MS) /* for a server that is there again to answer */
 
@@ -478,7 +479,9 @@ int worker_leave(struct ramps_worker *worker, int timeout_ms)
 	struct core_reply reply;
 	int ret;
 
-	ret = worker_flush(worker, RAMPS_APPLIED, timeout_ms);
+	ret = worker_flush_until(worker, RAMPS_APPLIED, deadline_ns);
+	/* The servers answer at once, or not at all. */
+	deadline_ns = worker_deadline(worker, LEAVE_MS);
 	for (uint32_t shard = 0; shard < worker->member->shards && !ret; shard++)
 		ret = worker_call(worker, shard, &request, &reply, deadline_ns);
 	if (!ret)

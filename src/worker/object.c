@@ -180,14 +180,15 @@ int worker_barrier_arrive(struct ramps_barrier *barrier, int timeout_ms)
 {
 	struct ramps_worker *worker = barrier->child.worker;
 	struct worker_object *object = barrier->object;
+	uint64_t deadline_ns = worker_deadline(worker, timeout_ms);
 	int ret = object_enter(object);
 
 	if (ret)
 		return ret;
-	ret = worker_flush(worker, RAMPS_APPLIED, timeout_ms);
+	ret = worker_flush_until(worker, RAMPS_APPLIED, deadline_ns);
 	if (!ret)
 		ret = sync_barrier_arrive(&worker_link(worker, object->shard)->peer,
-					  object->barrier, worker_deadline(worker, timeout_ms));
+					  object->barrier, deadline_ns);
 	return object_exit(worker, object, ret);
 }
 
@@ -195,16 +196,17 @@ int worker_barrier_wait(struct ramps_barrier *barrier, int timeout_ms)
 {
 	struct ramps_worker *worker = barrier->child.worker;
 	struct worker_object *object = barrier->object;
+	uint64_t deadline_ns = worker_deadline(worker, timeout_ms);
 	int ret = object_enter(object);
 
 	if (ret)
 		return ret;
 	/* What was pushed after arriving is none of this barrier's. */
 	if (!sync_barrier_arrived(object->barrier))
-		ret = worker_flush(worker, RAMPS_APPLIED, timeout_ms);
+		ret = worker_flush_until(worker, RAMPS_APPLIED, deadline_ns);
 	if (!ret)
 		ret = sync_barrier_wait(&worker_link(worker, object->shard)->peer, object->barrier,
-					worker_deadline(worker, timeout_ms));
+					deadline_ns);
 	return object_exit(worker, object, ret);
 }
 
@@ -237,14 +239,15 @@ int worker_clock_advance(struct ramps_clock *clock, int timeout_ms)
 {
 	struct ramps_worker *worker = clock->child.worker;
 	struct worker_object *object = clock->object;
+	uint64_t deadline_ns = worker_deadline(worker, timeout_ms);
 	int ret = object_enter(object);
 
 	if (ret)
 		return ret;
-	ret = worker_flush(worker, RAMPS_APPLIED, timeout_ms);
+	ret = worker_flush_until(worker, RAMPS_APPLIED, deadline_ns);
 	if (!ret)
 		ret = sync_clock_advance(&worker_link(worker, object->shard)->peer, object->clock,
-					 worker_deadline(worker, timeout_ms));
+					 deadline_ns);
 	return object_exit(worker, object, ret);
 }
 

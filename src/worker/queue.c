@@ -257,9 +257,8 @@ static int flush_posted(struct ramps_worker *worker, uint64_t deadline_ns)
 	return ret;
 }
 
-int worker_flush(struct ramps_worker *worker, uint32_t level, int timeout_ms)
+int worker_flush_until(struct ramps_worker *worker, uint32_t level, uint64_t deadline_ns)
 {
-	uint64_t deadline_ns = worker_deadline(worker, timeout_ms);
 	struct worker_member *member = worker->member;
 	int ret;
 
@@ -283,4 +282,9 @@ int worker_flush(struct ramps_worker *worker, uint32_t level, int timeout_ms)
 		}
 	}
 	return ret;
+}
+
+int worker_flush(struct ramps_worker *worker, uint32_t level, int timeout_ms)
+{
+	return worker_flush_until(worker, level, worker_deadline(worker, timeout_ms));
 }

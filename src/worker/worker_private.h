@@ -206,6 +206,7 @@ int worker_await(struct worker_request *request, uint32_t shard);
 
 /* queue.c */
 int worker_request_run(struct ramps_worker *worker, struct worker_request *request, int timeout_ms);
+int worker_flush_until(struct ramps_worker *worker, uint32_t level, uint64_t deadline_ns);
 void worker_requests_fail(struct ramps_worker *worker, struct ramps_table *table);
 
 /*

@@ -27,9 +27,12 @@ struct place {
 
 static int setup(void **state)
 {
-	struct place *place = calloc(1, sizeof(*place));
+	struct place *place;
 
 	if (support_shm_setup(state))
+		return -1;
+	place = calloc(1, sizeof(*place));
+	if (!place)
 		return -1;
 	support_shm_address(place->address, sizeof(place->address));
 	assert_ok(shm_directory(place->address, place->directory, sizeof(place->directory)));

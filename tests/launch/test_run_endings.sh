@@ -11,6 +11,7 @@ top=$(cd "$(dirname "$0")/../.." && pwd)
 launcher_and_janitor_killed_leaves_no_process()
 {
 	own_shm
+	export TMPDIR=$work
 	held_run -n 2 -s 1
 	kill -9 "$(pgrep -P "$run" -x ramps-janitor)"
 	kill -9 "$run"
@@ -26,6 +27,22 @@ launcher_killed_takes_along_what_left_its_group()
 	kill -9 "$run"
 	forget "$run"
 	until_gone
+}
+
+interrupt_at_the_start_leaves_nothing()
+{
+	local moment status
+
+	own_shm
+	export TMPDIR=$work/tmp
+	mkdir "$TMPDIR"
+	for moment in 0.001 0.002 0.003 0.004 0.005 0.006 0.008 0.01 0.015 0.02; do
+		status=0
+		timeout --foreground -s INT --preserve-status -k 10 "$moment" "$ramps" run -n 2 -s 2 -- sleep 1000 2>"$work/err" || status=$?
+		[ "$status" -eq 130 ] || fail "status $status after $moment s"
+		nothing_left
+		[ -z "$(ls "$TMPDIR")" ] || fail "left: $(ls "$TMPDIR")"
+	done
 }
 
 launcher_killed_removes_the_key()
@@ -233,7 +250,7 @@ first_worker_gets_the_input()
 	[ "$(cat "$work/out")" = "[0] a line" ] || fail "$(cat "$work/out")"
 }
 
-run_tests launcher_and_janitor_killed_leaves_no_process launcher_killed_takes_along_what_left_its_group \
+run_tests interrupt_at_the_start_leaves_nothing launcher_and_janitor_killed_leaves_no_process launcher_killed_takes_along_what_left_its_group \
 	launcher_killed_removes_the_key hangup_is_ignored_under_nohup \
 	third_interrupt_ends_workers_that_want_to_stay signal_that_kills_workers_needs_no_explanation \
 	stopping_the_run_stops_its_workers reader_that_stops_reading_does_not_hold_up_the_end \

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -299,13 +300,13 @@ static void only_its_creator_says_that_a_table_is_ready(void **state)
 
 /* Below the messages: frames, and what is no frame. */
 
-static int connect_bare(void)
+static int connect_bare(const char *address)
 {
 	struct sockaddr_un where = { .sun_family = AF_UNIX };
 	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
 
 	must(fd >= 0);
-	snprintf(where.sun_path, sizeof(where.sun_path), "%.80s/socket", bad_directory(job.address));
+	snprintf(where.sun_path, sizeof(where.sun_path), "%.80s/socket", bad_directory(address));
 	must(connect(fd, (struct sockaddr *)&where, sizeof(where)) == 0);
 	return fd;
 }
@@ -315,7 +316,7 @@ static void send_frames(void *arg)
 	uint64_t random = *(uint32_t *)arg + 99;
 
 	for (uint32_t i = 0, n = bad_rounds(500); i < n; i++) {
-		int fd = connect_bare();
+		int fd = connect_bare(job.address);
 
 		for (uint64_t count = 1 + bad_random(&random) % 4; count; count--) {
 			unsigned char noise[5000];
@@ -355,14 +356,16 @@ static void greet_and_go(void *unused)
 {
 	struct shm_frame hello = { .kind = SHM_HELLO, .fds = { -1, -1 } };
 	struct ramps_worker *worker;
+	char welcome[64];
 
 	(void)unused;
 	for (int i = 0; i < 20; i++) {
-		int fd = connect_bare();
+		int fd = connect_bare(job.address);
 
 		hello.fds[0] = shm_pidfd_open(getpid());
 		must(hello.fds[0] >= 0);
 		must(shm_send_frame(fd, &hello, NULL) == 0);
+		must(read(fd, welcome, sizeof(welcome)) > 0);
 		close(hello.fds[0]);
 		close(fd);
 	}
@@ -378,15 +381,19 @@ static void a_client_that_goes_before_it_has_joined_is_not_killed(void **state)
 	bad_job_check(&job);
 }
 
-static void hold_connections(void *unused)
+static void hold_connections(void *address)
 {
+	struct ramps_worker_options options = RAMPS_WORKER_OPTIONS_INIT;
 	struct ramps_worker *worker;
 	int fds[400];
 
-	(void)unused;
 	for (int i = 0; i < 400; i++)
-		fds[i] = connect_bare();
-	must_work(bad_join(job.address, FUZZ_RANK, BAD_WORKERS, &worker));
+		fds[i] = connect_bare(address);
+	options.servers = address;
+	options.rank = 0;
+	options.workers = 2;
+	options.timeout_ms = 2000; /* the silent ones are put out after five seconds */
+	must_work(ramps_worker_join(&options, &worker));
 	must_work(ramps_worker_leave(worker, 5000));
 	ramps_worker_close(worker);
 	for (int i = 0; i < 400; i++)
@@ -395,9 +402,20 @@ static void hold_connections(void *unused)
 
 static void connections_that_say_nothing_keep_nobody_out(void **state)
 {
+	struct ramps_server_options options = RAMPS_SERVER_OPTIONS_INIT;
+	struct rlimit plenty, few;
+	struct bad_server server;
+
 	(void)state;
-	bad_child(hold_connections, NULL);
-	bad_job_check(&job);
+	assert_int_equal(getrlimit(RLIMIT_NOFILE, &plenty), 0);
+	few = plenty;
+	few.rlim_cur = 350;
+	options.address = bad_address();
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
+	bad_server_start(&server, &options);
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &plenty), 0);
+	bad_child(hold_connections, (void *)(uintptr_t)options.address);
+	bad_server_stop(&server);
 }
 
 int main(void)

@@ -220,8 +220,10 @@ static void sizes_that_overflow_are_refused(void **state)
 	bad_job_check(&job);
 }
 
+#define length_64 LENGTH_63 "4"
+
 static const char *const wrong_names[] = {
-	"",   LENGTH_63 "4",  ".hidden",     "/root", "a..b", "..", "a/../b", "two words",
+	"",   length_64,      ".hidden",     "/root", "a..b", "..", "a/../b", "two words",
 	" a", "na\xc3\xafve", "line\nbreak", "tab\t", "a\\b", "a*", "quote'", "\x7f",
 };
 

@@ -233,8 +233,11 @@ static void expect_clones(struct ramps_table *direct, struct ramps_table *staged
 		CHECK(row[1] == 5 * (int64_t)(n / CLONES));
 	}
 	OK(ramps_table_pull(staged, 0, 3, got, NULL, JOB_TIMEOUT_MS));
-	for (uint32_t i = 0; i < 30000; i++)
-		CHECK(got[i] == (float)(n / 3 * (i % 10000 % 3 + 1)));
+	for (uint32_t i = 0; i < 30000; i++) {
+		uint64_t sum = n / 3 * (i % 10000 % 3 + 1);
+
+		CHECK(got[i] == (float)sum);
+	}
 	free(got);
 }
 

@@ -3,9 +3,11 @@
 /* What readers see: snapshots, views, and what was pushed before. */
 #include <math.h>
 #include <pthread.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <sys/mman.h>
 
 #include "programs/job_harness.h"
 #include <cmocka.h>
@@ -223,6 +225,24 @@ static void push_one(struct ramps_table *table, float value)
 		;
 }
 
+/* Takes what address space becomes free, so that nothing that was unmapped comes back to its place by luck. */
+static void *occupy(void *arg)
+{
+	const uint64_t *end = arg;
+
+	while (!job_get(end)) {
+		void *at = mmap(NULL, 1u << 16, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+		void *large = mmap(NULL, 256u << 20, PROT_READ,
+				   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+		sched_yield();
+		CHECK(at != MAP_FAILED && large != MAP_FAILED);
+		munmap(at, 1u << 16);
+		munmap(large, 256u << 20);
+	}
+	return NULL;
+}
+
 /* Rank 1 pushes, rank 0 looks on; between the rounds the server is killed and started again. */
 static void look_on(uint32_t rank)
 {
@@ -232,7 +252,10 @@ static void look_on(uint32_t rank)
 	const void *view = NULL, *tail = NULL, *word = NULL;
 	const int64_t five = 5;
 	static float copy[VALUES];
+	uint64_t end = 0;
+	pthread_t occupier;
 
+	CHECK(!pthread_create(&occupier, NULL, occupy, &end));
 	counters.name = "counters";
 	counters.rows = 3;
 	counters.type = RAMPS_INT64;
@@ -257,6 +280,8 @@ static void look_on(uint32_t rank)
 	while (job_again(ramps_table_pull(table, 0, VALUES, copy, NULL, JOB_TIMEOUT_MS)))
 		;
 	CHECK(!memcmp(copy, view, sizeof(copy)));
+	job_set(&end, 1);
+	CHECK(!pthread_join(occupier, NULL));
 	/* A view holds until its own table is closed. */
 	ramps_table_close(words);
 	await_value(tail, (float)rounds);
