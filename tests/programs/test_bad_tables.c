@@ -220,7 +220,7 @@ static void sizes_that_overflow_are_refused(void **state)
 	bad_job_check(&job);
 }
 
-#define length_64 LENGTH_63 "4"
+static const char length_64[] = LENGTH_63 "4";
 
 static const char *const wrong_names[] = {
 	"",   length_64,      ".hidden",     "/root", "a..b", "..", "a/../b", "two words",
