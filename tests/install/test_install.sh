@@ -90,6 +90,35 @@ command_runs_and_knows_its_version()
 	expect "$version" "$work/output"
 }
 
+# As a user would, in a folder of one's own, with the flags of pkg-config and no more than -lm for softmax.
+example_build()
+{
+	cp "$top/examples/$1.c" "$work"
+	gcc -std=gnu11 -O2 -Wall -Werror -o "$work/$1" "$work/$1.c" "${flags[@]}" -lm
+}
+
+examples_build_and_run_with_the_installed_library()
+{
+	local data=/usr/share/datasets/fashion-mnist
+
+	install_to_root
+	RAMPS_SHM_DIR=$(mktemp -d /dev/shm/ramps-test.XXXXXX)
+	export RAMPS_SHM_DIR
+	trap 'rm -rf "$RAMPS_SHM_DIR"' EXIT
+	export LD_LIBRARY_PATH=$libdir
+	read -ra flags < <("${pkg[@]}" --cflags --libs ramps)
+	for example in first counters softmax; do
+		example_build "$example"
+	done
+	[ "$("$work/first")" = "0.5 -1 2 0.25" ]
+	"$root/opt/ramps/bin/ramps" run -n 3 --no-prefix -- "$work/counters" 100 >"$work/output"
+	[ "$(awk '{ sum += $2 } END { print sum }' "$work/output")" -eq 30000 ] || fail "$(cat "$work/output")"
+	[ -d "$data" ] || skip "no $data: install dataset-fashion-mnist"
+	"$root/opt/ramps/bin/ramps" run -n 2 --no-prefix -- "$work/softmax" "$data" 1 >"$work/output"
+	accuracy=$(sed -n 's/^epoch 1: test accuracy \([0-9]*\).*/\1/p' "$work/output")
+	[ "$accuracy" -ge 75 ] || fail "$(cat "$work/output")"
+}
+
 uninstall_leaves_nothing()
 {
 	install_to_root
@@ -102,4 +131,5 @@ uninstall_leaves_nothing()
 run_tests program_builds_and_runs_with_the_shared_library \
 	program_builds_and_runs_with_the_static_library soname_is_the_major_version \
 	only_public_names_are_exported every_function_of_the_headers_is_exported \
-	command_runs_and_knows_its_version uninstall_leaves_nothing
+	command_runs_and_knows_its_version examples_build_and_run_with_the_installed_library \
+	uninstall_leaves_nothing
