@@ -80,6 +80,7 @@ def check_png(path, colours):
     expect(0.6 < white < 0.99, f"{white:.2f} of the picture is white")
     for colour in colours:
         rgb = tuple(bytes.fromhex(colour[1:]))
+        expect(min(rgb) <= 180, f"{colour} is hard to see on white")
         found = sum(max(abs(a - b) for a, b in zip(p, rgb)) < 40 for p in pixels)
         expect(found >= 30, f"{colour}: {found} pixels")
 

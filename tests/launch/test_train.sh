@@ -40,8 +40,10 @@ steps_are_gradient_descent()
 {
 	own_shm
 	data --train 60 --test 10
-	train 3 --epochs 4 --batch 60 --rate 0.5 --save "$work/a"
+	train 3 --epochs 4 --batch 60 --rate 0.5 --save "$work/a" --log "$work/log.csv"
 	model descent "$work/a" "$work/data" 0.5 4
+	# It begins with four classes that are all as likely.
+	[ "$(sed -n '2s/^1,1.0000,[^,]*,\(1.38629[0-9]\),.*/ln 4/p' "$work/log.csv")" = "ln 4" ] || fail "$(cat "$work/log.csv")"
 	# A batch larger than the set is the set.
 	train 2 --epochs 4 --batch 1000000 --rate 0.5 --save "$work/b"
 	model same "$work/a" "$work/b"
