@@ -191,7 +191,7 @@ worker_that_dies_ends_the_others_who_say_so()
 	forget "${workers[1]}"
 	[ $((SECONDS - begun)) -le 5 ] || fail "took $((SECONDS - begun)) s"
 	for rank in 0 2; do
-		grep -qE 'another worker died|rank 1' "$work/err$rank" || fail "$(cat "$work/err$rank")"
+		grep -qE 'another worker died|rank 1 died|ranks .*1.* died' "$work/err$rank" || fail "$(cat "$work/err$rank")"
 		[ "$(wc -l <"$work/err$rank")" -eq 1 ] || fail "$(cat "$work/err$rank")"
 	done
 	unset RAMPS_SERVERS RAMPS_WORKERS

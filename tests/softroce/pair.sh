@@ -3,20 +3,22 @@
 #
 # pair.sh SERVER CLIENT ADDRESS PROGRAM WORD...: in a cluster, runs a perftest
 # program as server on one node and, when it listens, as client on another.
-# Prints what the client printed; fails if either fails.
+# Prints what the client printed; fails if either fails. They meet over TCP, for
+# with -R a busy client may connect again before its server listens again.
 set -eu
 
 server=$1 client=$2 address=$3 program=$4
 shift 4
 log=$(mktemp)
+gid=$(cd /sys/class/infiniband/rxe0/ports/1/gids && grep -l :ffff: [0-7] | head -n 1)
+set -- "$program" -F -d rxe0 -x "$gid" "$@"
 
 listens()
 {
-	softroce-ssh -n "$server" "rdma res show cm_id; ss -Hltnp" |
-		grep -q -e "LISTEN.*comm $program" -e "LISTEN.*\"$program\""
+	softroce-ssh -n "$server" "ss -Hltnp" | grep -qF "\"$program\""
 }
 
-softroce-ssh -n "$server" "timeout 120 $program $*" >"$log" 2>&1 &
+softroce-ssh -n "$server" "timeout 120 $*" >"$log" 2>&1 &
 # A client that comes before its server listens crashes.
 until listens; do
 	if ! kill -0 $! 2>/dev/null || [ $SECONDS -gt 60 ]; then
@@ -27,7 +29,7 @@ until listens; do
 	fi
 done
 status=0
-softroce-ssh -n "$client" "timeout 60 $program $* $address" || status=$?
+softroce-ssh -n "$client" "timeout 60 $* $address" || status=$?
 wait $! || {
 	echo "server: exit status $?"
 	cat "$log"

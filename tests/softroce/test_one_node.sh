@@ -35,10 +35,10 @@ rping_and_perftest_run_on_one_node()
 		timeout 30 rping -c -a node0 -C 3 -v; status=$?
 		kill -9 $server; exit $status' >"$work/out" 2>&1
 	is 3 "$(grep -c '^ping data' "$work/out")" "pings of rping"
-	on node0 "$here/pair.sh" node0 node0 node0 ib_read_lat -F -R -d rxe0 -s 8 -n 200 >"$work/out" 2>&1 ||
+	on node0 "$here/pair.sh" node0 node0 node0 ib_read_lat -s 8 -n 200 >"$work/out" 2>&1 ||
 		fail "$(cat "$work/out")"
 	grep -qE '^ *8 +200 +[0-9.]+ ' "$work/out" || fail "ib_read_lat: $(cat "$work/out")"
-	on node0 "$here/pair.sh" node0 node0 node0 ib_atomic_bw -F -R -d rxe0 -n 500 >"$work/out" 2>&1 ||
+	on node0 "$here/pair.sh" node0 node0 node0 ib_atomic_bw -n 500 >"$work/out" 2>&1 ||
 		fail "$(cat "$work/out")"
 	grep -qE '^ *8 +500 +[0-9.]+ ' "$work/out" || fail "ib_atomic_bw: $(cat "$work/out")"
 }
