@@ -256,6 +256,8 @@ int worker_table_open(struct ramps_worker *worker, const char *name,
 		if (!ret)
 			ret = worker_table_take(made, shard, &entry);
 	}
+	if (ret == -ENOENT && timeout_ms) /* the time was up at the first look */
+		ret = base_fail(-ETIMEDOUT, "nobody created table %s in time", name);
 	if (!ret && expected)
 		ret = check_expected(made, expected);
 	if (!ret)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include "programs/bad_peer.h"
 
-#include <stddef.h>
+#include <errno.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -64,12 +65,19 @@ void bad_peer_execute(struct bad_peer *peer, struct fabric_op op)
 
 void bad_peer_join(struct bad_peer *peer, uint32_t rank)
 {
+	const int64_t deadline = bad_now_ms() + 5000;
 	struct core_request request;
 	struct core_reply reply;
+	int ret;
 
 	bad_peer_request(&request, CORE_JOIN);
 	request.rank = rank;
-	must_work(bad_peer_ask(peer, &request, &reply));
+	do
+		ret = bad_peer_ask(peer, &request, &reply);
+	while (ret == -EAGAIN && bad_now_ms() < deadline);
+	if (ret < 0)
+		fprintf(stderr, "rank %u: %s\n", rank, reply.text);
+	must(ret == 0);
 	peer->rank = rank;
 	peer->incarnation = reply.incarnation;
 	bad_peer_execute(peer, (struct fabric_op){

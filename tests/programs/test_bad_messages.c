@@ -53,23 +53,6 @@ static void drain(struct bad_peer *peer, uint64_t wait_ns)
 		;
 }
 
-/* Whatever was asked before, the server still answers this. */
-static void still_answers(struct bad_peer *peer)
-{
-	struct core_request request;
-	struct core_reply reply;
-
-	drain(peer, NS_PER_MS);
-	bad_peer_request(&request, CORE_LOOKUP);
-	request.entry.kind = CORE_TABLE;
-	strcpy(request.entry.name, "plain");
-	must_work(fabric_send(peer->ep, &request, sizeof(request)));
-	do
-		must_work(fabric_recv(peer->ep, &reply, sizeof(reply),
-				      fabric_now(peer->fabric) + 5 * NS_PER_S));
-	while (strcmp(reply.entry.name, "plain") != 0 && strcmp(reply.text, "join first") != 0);
-}
-
 static void say(struct bad_peer *peer, const void *message, size_t length)
 {
 	int ret;
@@ -77,7 +60,30 @@ static void say(struct bad_peer *peer, const void *message, size_t length)
 	while ((ret = fabric_send(peer->ep, message, (uint32_t)length)) == -EAGAIN)
 		drain(peer, NS_PER_MS);
 	must_work(ret);
-	drain(peer, 0);
+}
+
+/* Whatever was asked before, the server has got through it and answers this one: nobody else has this version. */
+static void still_answers(struct bad_peer *peer)
+{
+	static uint32_t version = 1000000;
+	const int64_t deadline = bad_now_ms() + 10000;
+	struct core_request request;
+	struct core_reply reply;
+	char words[32];
+	int ret;
+
+	bad_peer_request(&request, CORE_JOIN);
+	request.version = ++version;
+	snprintf(words, sizeof(words), "version %u", version);
+	do {
+		say(peer, &request, sizeof(request));
+		do {
+			ret = fabric_recv(peer->ep, &reply, sizeof(reply),
+					  fabric_now(peer->fabric) + 200 * NS_PER_MS);
+			must(ret >= 0 || ret == -EAGAIN);
+		} while (ret >= 0 && !strstr(reply.text, words));
+		must(bad_now_ms() < deadline);
+	} while (ret < 0); /* it had no room for the answer */
 }
 
 /* Something well-formed to begin with; names are of a few, so that some objects are found. */
@@ -173,6 +179,7 @@ static void send_noise(void *arg)
 				bad_peer_join(&peer, FUZZ_RANK);
 		}
 		say(&peer, message, draw_message(message, &peer, &random));
+		drain(&peer, 0);
 		if (i % 500 == 499 || i + 1 == n) {
 			still_answers(&peer);
 			bad_peer_close(&peer);
@@ -205,6 +212,7 @@ static void send_every_field(void *arg)
 			request.kind = kind;
 			memcpy((char *)&request + 4 * field, &values[i], 4);
 			say(&peer, &request, sizeof(request));
+			drain(&peer, 0);
 		}
 	}
 	still_answers(&peer);

@@ -69,7 +69,7 @@ remote_shell_carries_input_output_and_status()
 
 remote_command_ends_with_its_shell()
 {
-	on node0 bash -ec 'softroce-ssh -n node1 "echo begun; exec sleep 4321" >/dev/shm/out & pid=$!
+	on node0 bash -ec 'softroce-ssh -n node1 "echo begun; timeout 500 sleep 4321; true" >/dev/shm/out & pid=$!
 		until grep -q begun /dev/shm/out; do kill -0 "$pid"; done
 		softroce-ssh -n node1 "pgrep -f \"^sleep 4321\"" >/dev/null
 		kill -9 $pid
@@ -153,7 +153,15 @@ stopped_node_is_silent_and_continues()
 
 rxe_is_removed_and_added()
 {
-	"$sr" fault node1 rxe-remove
+	local pid
+
+	"$sr" exec -n node1 -- ib_read_lat -F -d rxe0 >/dev/null 2>&1 &
+	pid=$!
+	within 60 on node1 sh -c 'ss -Hltnp | grep -q ib_read_lat'
+	is 1 "$(status_of "$sr" fault node1 rxe-remove)" "status while a process has it open"
+	expect "rxe0 is open in processes" "$work/out"
+	kill -KILL "$pid"
+	within 60 "$sr" fault node1 rxe-remove
 	on node1 sh -c 'ls /sys/class/infiniband' >"$work/out"
 	expect_no rxe0 "$work/out"
 	"$sr" fault node1 rxe-add

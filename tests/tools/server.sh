@@ -24,7 +24,8 @@ serve()
 {
 	rm -f "$work/line"
 	mkfifo "$work/line"
-	"$ramps" serve "$@" >"$work/line" 2>"$work/log" &
+	# Where the tests run under nohup the server must not ignore hangups too.
+	env --default-signal=HUP "$ramps" serve "$@" >"$work/line" 2>"$work/log" &
 	server=$!
 	pids+=("$server")
 	# shellcheck disable=SC2034 # for the caller
@@ -77,5 +78,6 @@ one_line()
 
 nothing_left()
 {
-	[ -z "$(ls -A "$RAMPS_SHM_DIR")" ] || fail "left: $(ls -AR "$RAMPS_SHM_DIR")"
+	# A program that is killed as it starts leaves a file of the race detector's.
+	[ -z "$(ls -A -I 'tsan.rodata.*' "$RAMPS_SHM_DIR")" ] || fail "left: $(ls -AR "$RAMPS_SHM_DIR")"
 }

@@ -19,7 +19,16 @@ from session import FORWARDED, Session
 
 MAX_NODES = 16
 MIN_MEMORY_MB = 96
-GUEST_FAULTS = {"rxe-remove": "rdma link delete rxe0",
+# The kernel would wait, without end, for those who have the device open.
+RXE_REMOVE = """
+users=$(ls -l /proc/[0-9]*/fd 2>/dev/null | awk -F/ '/^.proc/ { pid = $3 } /uverbs/ { print pid }')
+if [ -n "$users" ]; then
+	echo "softroce: rxe0 is open in processes" $users >&2
+	exit 1
+fi
+exec rdma link delete rxe0
+"""
+GUEST_FAULTS = {"rxe-remove": RXE_REMOVE,
                 "rxe-add": "rdma link add rxe0 type rxe netdev eth0"}
 HOST_FAULTS = ("kill", "stop", "cont", "link-down", "link-up")
 FAULT_DEADLINE_S = 60

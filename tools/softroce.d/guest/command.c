@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The commands that the agent runs. Each has its own process group and session.
+ * The commands that the agent runs, each in a session of its own; a signal goes to
+ * all processes of that, for timeout(1) and shells make further process groups.
  * Its exit status goes out when it has ended and its pipes hold nothing more;
  * children that it left behind may keep the pipes open, they are not waited for.
  */
 #define _GNU_SOURCE
 #include "agent.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -174,12 +176,46 @@ void command_open(struct agent *a, uint32_t session, const char *payload, size_t
 	a->commands = c;
 }
 
+static pid_t session_of(const char *pid)
+{
+	char path[64], text[512];
+	const char *p = NULL;
+	int session = -1;
+	ssize_t n;
+	int fd;
+
+	snprintf(path, sizeof(path), "/proc/%.20s/stat", pid);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	n = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
+	close_fd(&fd);
+	if (n > 0) {
+		text[n] = '\0';
+		p = strrchr(text, ')');
+	}
+	if (!p || sscanf(p, ") %*c %*d %*d %d", &session) != 1)
+		return -1;
+	return session;
+}
+
+static void signal_session(const struct command *c, int number)
+{
+	DIR *dir = opendir("/proc");
+	struct dirent *d;
+
+	while (dir && (d = readdir(dir))) {
+		if (d->d_name[0] >= '1' && d->d_name[0] <= '9' && session_of(d->d_name) == c->pid)
+			kill((pid_t)strtol(d->d_name, NULL, 10), number);
+	}
+	if (dir)
+		closedir(dir);
+}
+
 static void abandon(struct command *c)
 {
 	c->abandoned = true;
 	for (int i = 0; i < 3; i++)
 		close_fd(&c->fd[i]);
-	kill(-c->pid, SIGHUP);
+	signal_session(c, SIGHUP);
 	c->kill_at_ms = agent_now_ms() + HANGUP_GRACE_MS;
 }
 
@@ -194,7 +230,7 @@ void command_take(struct agent *a, const struct sf_header *h, const char *payloa
 	if (h->type == SF_CREDIT) {
 		c->may_send_bytes += sf_u32(payload, h);
 	} else if (h->type == SF_SIGNAL) {
-		kill(-c->pid, (int)sf_u32(payload, h));
+		signal_session(c, (int)sf_u32(payload, h));
 	} else if (h->type == SF_CLOSE) {
 		abandon(c);
 	} else if (h->type == SF_STDIN) {
@@ -298,7 +334,7 @@ size_t command_poll(struct agent *a, struct pollfd *p, size_t n)
 static void serve(struct agent *a, struct command *c)
 {
 	if (c->kill_at_ms && agent_now_ms() >= c->kill_at_ms) {
-		kill(-c->pid, SIGKILL);
+		signal_session(c, SIGKILL);
 		c->kill_at_ms = 0;
 	}
 	for (int i = 0; i < 3; i++) {

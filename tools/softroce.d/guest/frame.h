@@ -27,7 +27,7 @@ enum sf_type {
 	SF_STDOUT = 4,
 	SF_STDERR = 5,
 	SF_CREDIT = 6,   /* u32: so many bytes more may come */
-	SF_SIGNAL = 7,   /* u32: signal for the command's process group */
+	SF_SIGNAL = 7,   /* u32: signal for all processes of the command */
 	SF_CLOSE = 8,    /* the client is gone: end the command */
 	SF_EXIT = 9,     /* u32: exit status, the session's last frame */
 	SF_FAIL = 10,    /* text: no exit status will come, the last frame too */
