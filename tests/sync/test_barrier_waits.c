@@ -66,7 +66,7 @@ static void timeout_names_who_has_not_arrived(void **state)
 	assert_int_equal(error->code, ETIMEDOUT);
 	assert_int_equal(error->rank_count, 5);
 	assert_memory_equal(error->ranks, ((uint32_t[]){ 3, 7, 9, 11, 15 }), 5 * sizeof(uint32_t));
-	assert_non_null(strstr(error->text, "barrier: waited 5"));
+	assert_non_null(strstr(error->text, "barrier: waited "));
 	assert_non_null(strstr(error->text, "ms for ranks 3, 7, 9, 11, 15"));
 	close_members(&w);
 }
