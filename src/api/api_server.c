@@ -155,10 +155,12 @@ static int server_start(const struct ramps_server_options *from, struct ramps_se
 	ret = options_take(from, &options);
 	if (ret)
 		return ret;
-	if (!options.address || !strcmp(options.address, API_EMBED))
+	if (!options.address || !strcmp(options.address, API_EMBED)) {
 		embed_address(address, sizeof(address));
-	else if (snprintf(address, sizeof(address), "%s", options.address) >= (int)sizeof(address))
+		options.fresh = 1; /* a killed program of this number may have left one */
+	} else if (snprintf(address, sizeof(address), "%s", options.address) >= (int)sizeof(address)) {
 		return base_fail(-ENAMETOOLONG, "the server's address is too long");
+	}
 	ret = api_fabric_of(address, &kind);
 	if (ret)
 		return ret;

@@ -377,6 +377,31 @@ static void a_left_arena_is_no_server(void **state)
 
 #define SERVED 2
 
+static void embed_where_an_arena_was_left(void *unused)
+{
+	struct ramps_worker *worker;
+	struct ramps_table *table;
+	char own[32];
+
+	(void)unused;
+	snprintf(own, sizeof(own), "shm://embed-%d-0", (int)getpid());
+	address = own;
+	directory = bad_directory(own);
+	leave_arena(NULL);
+	must(setenv("RAMPS_JOB", "mine", 1) == 0);
+	must_work(bad_join("embed:", 0, 1, &worker));
+	must_fail(ramps_table_open(worker, "table", NULL, 0, &table), ENOENT, "table");
+	ramps_worker_close(worker);
+	must(access(directory, F_OK) < 0);
+}
+
+/* Numbers of processes come again, in containers soon. */
+static void a_program_that_runs_alone_does_not_find_what_an_earlier_one_left(void **state)
+{
+	(void)state;
+	bad_child(embed_where_an_arena_was_left, NULL);
+}
+
 /* What says that it is an arena is checked first. The rest is found out only when it is open. */
 static void start_damaged(void *whole)
 {
@@ -463,6 +488,7 @@ int main(void)
 		cmocka_unit_test(a_place_that_is_not_there_is_told),
 		cmocka_unit_test(a_second_server_at_an_address_is_refused_and_the_first_named),
 		cmocka_unit_test(a_left_arena_is_no_server),
+		cmocka_unit_test(a_program_that_runs_alone_does_not_find_what_an_earlier_one_left),
 		cmocka_unit_test(a_damaged_arena_is_refused_or_served_and_crashes_nobody),
 	};
 
