@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include "cli.h"
 
+#include <argp.h>
 #include <errno.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -250,4 +251,14 @@ void cli_columns_close(struct cli_columns *columns, FILE *out)
 	}
 	free(columns->cells);
 	free(columns);
+}
+
+uint64_t cli_argp_count(struct argp_state *state, const char *option, const char *text, uint64_t most)
+{
+	uint64_t value = 0;
+
+	if (cli_parse_count(text, 1, most, &value))
+		argp_error(state, "%s: '%s' is not a number from 1 to %llu", option, text,
+			   (unsigned long long)most);
+	return value;
 }

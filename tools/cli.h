@@ -35,6 +35,10 @@ int cli_parse_size(const char *text, uint64_t *bytes);
 /* A decimal number of least .. most. -EINVAL, -ERANGE. */
 int cli_parse_count(const char *text, uint64_t least, uint64_t most, uint64_t *value);
 
+/* An option's number of 1 .. most; ends the program with a line of usage where text is none. */
+struct argp_state;
+uint64_t cli_argp_count(struct argp_state *state, const char *option, const char *text, uint64_t most);
+
 /* Seconds, "0.5", of 0.001 .. 86400. -EINVAL, -ERANGE. */
 int cli_parse_seconds(const char *text, double *seconds);
 

@@ -57,26 +57,16 @@ static const struct argp_option argp_options[] = {
 	{ 0 },
 };
 
-static uint64_t count_of(struct argp_state *state, const char *option, const char *text, uint64_t most)
-{
-	uint64_t value = 0;
-
-	if (cli_parse_count(text, 1, most, &value))
-		argp_error(state, "%s: '%s' is not a number from 1 to %llu", option, text,
-			   (unsigned long long)most);
-	return value;
-}
-
 static error_t parse_option(int key, char *arg, struct argp_state *state)
 {
 	struct options *to = state->input;
 
 	switch (key) {
 	case 'n':
-		to->workers = count_of(state, "-n", arg, MOST_WORKERS);
+		to->workers = cli_argp_count(state, "-n", arg, MOST_WORKERS);
 		return 0;
 	case 's':
-		to->servers = count_of(state, "-s", arg, CORE_MAX_SERVERS);
+		to->servers = cli_argp_count(state, "-s", arg, CORE_MAX_SERVERS);
 		return 0;
 	case KEY_NO_PREFIX:
 		to->no_prefix = true;

@@ -51,16 +51,6 @@ static const struct argp_option options[] = {
 	{ 0 },
 };
 
-static uint64_t count_of(struct argp_state *state, const char *option, const char *text, uint64_t most)
-{
-	uint64_t value = 0;
-
-	if (cli_parse_count(text, 1, most, &value))
-		argp_error(state, "%s: '%s' is not a number from 1 to %llu", option, text,
-			   (unsigned long long)most);
-	return value;
-}
-
 static void parse_model(struct argp_state *state, struct train_options *to, const char *text)
 {
 	if (!strcmp(text, "softmax")) {
@@ -69,7 +59,7 @@ static void parse_model(struct argp_state *state, struct train_options *to, cons
 		to->kind = TRAIN_MLP;
 	} else if (!strncmp(text, "mlp:", 4)) {
 		to->kind = TRAIN_MLP;
-		to->hidden = (uint32_t)count_of(state, "--model mlp", text + 4, MOST_HIDDEN);
+		to->hidden = (uint32_t)cli_argp_count(state, "--model mlp", text + 4, MOST_HIDDEN);
 	} else {
 		argp_error(state, "--model: '%s' is none of softmax, mlp and mlp:HIDDEN", text);
 	}
@@ -127,10 +117,10 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
 		parse_sync(state, to, arg);
 		return 0;
 	case KEY_EPOCHS:
-		to->epochs = (uint32_t)count_of(state, "--epochs", arg, 100000);
+		to->epochs = (uint32_t)cli_argp_count(state, "--epochs", arg, 100000);
 		return 0;
 	case KEY_BATCH:
-		to->batch = (uint32_t)count_of(state, "--batch", arg, 1000000);
+		to->batch = (uint32_t)cli_argp_count(state, "--batch", arg, 1000000);
 		return 0;
 	case KEY_RATE:
 		parse_rate(state, to, arg);
