@@ -103,7 +103,9 @@ CPPFLAGS_ALL := -D_GNU_SOURCE -DRAMPS_VERSION='"$(VERSION)"' -Iinclude -Isrc
 
 # --- sources ----------------------------------------------------------------
 
-LIB_SRC     := $(sort $(wildcard src/*/*.c))
+# The simulator is for tests and studies: no part of the library.
+SIM_SRC     := $(sort $(wildcard src/sim/*.c))
+LIB_SRC     := $(filter-out $(SIM_SRC),$(sort $(wildcard src/*/*.c)))
 TOOL_SRC    := $(sort $(wildcard tools/*.c))
 EXAMPLE_SRC := $(sort $(wildcard examples/*.c))
 TEST_SRC    := $(sort $(wildcard tests/*/test_*.c))
@@ -112,11 +114,12 @@ SUPPORT_SRC := $(sort $(wildcard tests/support/*.c))
 SHARED_SRC  := $(filter-out $(TEST_SRC) $(PROG_SRC) $(SUPPORT_SRC),$(sort $(wildcard tests/*/*.c)))
 TEST_SCRIPTS := $(sort $(wildcard tests/*/test_*.sh))
 MAN_PAGES    := $(sort $(wildcard docs/man/*.[1-8]))
-ALL_SRC     := $(LIB_SRC) $(TOOL_SRC) $(EXAMPLE_SRC) $(TEST_SRC) $(PROG_SRC) $(SUPPORT_SRC) $(SHARED_SRC)
+ALL_SRC     := $(LIB_SRC) $(SIM_SRC) $(TOOL_SRC) $(EXAMPLE_SRC) $(TEST_SRC) $(PROG_SRC) $(SUPPORT_SRC) $(SHARED_SRC)
 
 obj = $(patsubst %.c,$(BUILD)/%.o,$(1))
 
 LIB_A    := $(BUILD)/libramps.a
+SIM_A    := $(if $(SIM_SRC),$(BUILD)/libsim.a)
 LIB_SO   := $(BUILD)/libramps.so
 LIB_REAL := $(LIB_SO).$(VERSION)
 SONAME   := libramps.so.$(SOVERSION)
@@ -182,9 +185,14 @@ $(BUILD)/tests/%.o: tests/%.c $(BUILD)/flags
 # A list file changes with the set of sources: a removed source relinks too.
 $(BUILD)/lib.list: FORCE
 	@mkdir -p $(@D)
-	@echo '$(LIB_SRC)' | cmp -s - $@ || echo '$(LIB_SRC)' >$@
+	@echo '$(LIB_SRC) $(SIM_SRC)' | cmp -s - $@ || echo '$(LIB_SRC) $(SIM_SRC)' >$@
 
 $(LIB_A): $(call obj,$(LIB_SRC)) $(BUILD)/lib.list
+	@rm -f $@
+	$(call say,AR)
+	$(Q)$(AR) rcs $@ $(filter %.o,$^)
+
+$(SIM_A): $(call obj,$(SIM_SRC)) $(BUILD)/lib.list
 	@rm -f $@
 	$(call say,AR)
 	$(Q)$(AR) rcs $@ $(filter %.o,$^)
@@ -209,7 +217,7 @@ $(EXAMPLES): $(BUILD)/examples/%: $(BUILD)/examples/%.o $(LIB_SO) $(BUILD)/flags
 shared_obj = $(call obj,$(filter $(1)/%,$(SHARED_SRC)) $(SUPPORT_SRC))
 
 define test_rule
-$(BUILD)/$(1:.c=): $(BUILD)/$(1:.c=.o) $$(call shared_obj,$(patsubst %/,%,$(dir $(1)))) $(LIB_A) $(BUILD)/flags
+$(BUILD)/$(1:.c=): $(BUILD)/$(1:.c=.o) $$(call shared_obj,$(patsubst %/,%,$(dir $(1)))) $(SIM_A) $(LIB_A) $(BUILD)/flags
 	$$(call say,LD)
 	$$(Q)$$(LINK) $$(filter %.o %.a,$$^) $$(LIB_LIBS) $$(TOOL_LIBS) $(2)
 endef

@@ -32,7 +32,10 @@
  *
  * Failure. An endpoint breaks once and for all. Everything outstanding completes with the first
  * error, and an operation that did may have taken effect, at most once, and may do so until the
- * server has cut its half. A fabric whose limits say `fate_known` never leaves that in doubt.
+ * server has cut its half. A fabric whose limits say `fate_known` never leaves that in doubt. What
+ * of an endpoint's operations took effect is a prefix of the WRITEs and atomics posted. The server
+ * hears CLOSED when the peer closed its endpoint or its process ended, BROKEN when the connection
+ * or the lease of a silent peer ended, and the process may live: it may connect again.
  *
  * Threads. An endpoint, and a listener with all endpoints accepted from it, belong to one thread
  * at a time. fabric_wake() may be called from any thread and from signal handlers. Nothing here
@@ -123,6 +126,7 @@ enum fabric_event_kind {
 	FABRIC_CONNECTED = 1, /* a new peer; the endpoint is the server's to close */
 	FABRIC_MESSAGE,       /* endpoint sent len_bytes, in `message` */
 	FABRIC_CLOSED,        /* endpoint's peer is gone or going: cut it, then close it */
+	FABRIC_BROKEN,        /* the connection is gone, the peer may live: cut it, then close it */
 };
 
 struct fabric_event {
@@ -134,14 +138,17 @@ struct fabric_event {
 
 struct fabric {
 	const struct fabric_ops *ops;
+	uint64_t lease_ns; /* server: how soon a silent peer is noticed; set before listening, 0: 5 s */
+	bool sees_deaths; /* fabric_peer_gone() knows; else a silent peer is dead when its lease ends */
 };
 
 struct fabric_endpoint {
 	const struct fabric_ops *ops;
 	struct fabric *fabric; /* that it belongs to */
 	struct fabric_limits limits;
-	const char *address; /* of the peer, for people */
-	void *user;          /* the caller's, NULL at first */
+	const char *address;  /* of the peer, for people */
+	void *user;           /* the caller's, NULL at first */
+	uint32_t outstanding; /* lists posted and not complete: kept up by the fabric */
 };
 
 struct fabric_listener {
@@ -315,8 +322,8 @@ static inline void fabric_identity(struct fabric_endpoint *ep,
 }
 
 /*
- * Whether nothing of a peer that an earlier life of this server knew can land any more. Never
- * blocks.
+ * Whether the process of a peer that an earlier life of this server knew has ended, so that nothing
+ * of it can land any more. False where the fabric can't tell (fabric.sees_deaths). Never blocks.
  */
 static inline bool fabric_peer_gone(struct fabric_listener *listener,
 				    const unsigned char identity[FABRIC_IDENTITY_BYTES])
@@ -405,6 +412,31 @@ static inline int fabric_wait_word(struct fabric_endpoint *ep, uint32_t region, 
 {
 	return ep->ops->wait_word(ep, region, offset, seen, value, deadline_ns);
 }
+
+/* For fabrics */
+
+/* What a wait by READs keeps in its endpoint: a READ may outlast the call that posted it. */
+struct fabric_reading {
+	struct fabric_completion completion;
+	uint64_t word;
+};
+
+struct fabric_wait {
+	uint32_t region;
+	uint64_t offset, seen, deadline_ns;
+};
+
+/*
+ * fabric_wait_word() for a fabric that has to READ the word again and again, ever less often the
+ * longer it takes, as every READ is load on the server's device. READs once whatever the deadline:
+ * that may take FABRIC_READING_NS longer.
+ */
+int fabric_wait_by_reading(struct fabric_endpoint *ep, struct fabric_reading *reading,
+			   const struct fabric_wait *wait, uint64_t *value);
+
+#define FABRIC_READING_NS 20000000ull
+
+/* For all */
 
 /*
  * Posts a list and polls until `completion` has nothing pending. Returns its status, and clears

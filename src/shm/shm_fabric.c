@@ -240,6 +240,7 @@ int shm_open_fabric(struct fabric **result)
 	if (!fabric)
 		return base_fail(-ENOMEM, "no memory");
 	fabric->base.ops = &shm_ops;
+	fabric->base.sees_deaths = true;
 	fabric->awake_ns = SHM_AWAKE_NS;
 	pthread_mutex_init(&fabric->lock, NULL);
 	*result = &fabric->base;
