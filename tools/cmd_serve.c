@@ -33,6 +33,7 @@ enum {
 	KEY_ON_DEATH,
 	KEY_KEEP,
 	KEY_FRESH,
+	KEY_LEASE,
 };
 
 static const struct argp_option options[] = {
@@ -42,6 +43,8 @@ static const struct argp_option options[] = {
 	{ "max-workers", KEY_MAX_WORKERS, "N", 0, "1 to 16384 (1024)", 0 },
 	{ "on-death", KEY_ON_DEATH, "fail|continue", 0,
 	  "when a worker dies: the others' waits fail (fail), or go on without it", 0 },
+	{ "lease", KEY_LEASE, "SECONDS", 0,
+	  "over a network: a rank that is silent for so long is dead (5)", 0 },
 	{ "keep", KEY_KEEP, NULL, 0, "leave the arena at the end, for a later server", 0 },
 	{ "fresh", KEY_FRESH, NULL, 0, "discard an arena that an earlier server left", 0 },
 	{ "verbose", 'v', NULL, 0, "log more; twice: everything", 0 },
@@ -78,6 +81,15 @@ static uint32_t parse_max_workers(struct argp_state *state, const char *text)
 	return (uint32_t)count;
 }
 
+static uint32_t parse_lease(struct argp_state *state, const char *text)
+{
+	uint64_t seconds = 0;
+
+	if (cli_parse_count(text, 1, 86400, &seconds))
+		argp_error(state, "--lease: '%s' is not a number of seconds from 1 to 86400", text);
+	return (uint32_t)(seconds * 1000);
+}
+
 static error_t parse_option(int key, char *arg, struct argp_state *state)
 {
 	struct serve *serve = state->input;
@@ -98,6 +110,9 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
 		return 0;
 	case KEY_ON_DEATH:
 		to->on_death = parse_on_death(state, arg);
+		return 0;
+	case KEY_LEASE:
+		to->lease_ms = parse_lease(state, arg);
 		return 0;
 	case KEY_KEEP:
 		to->keep = 1;

@@ -107,6 +107,11 @@ struct ramps_server_options {
 	uint32_t on_death;    /* enum ramps_on_death */
 	uint32_t keep;        /* 1: ramps_server_stop() leaves the arena for a later server */
 	uint32_t fresh;       /* 1: discard an arena that an earlier server left */
+	/*
+	 * Over a network: a rank whose connection broke, or that has fallen silent, counts as dead
+	 * after so long. 0: 5,000.
+	 */
+	uint32_t lease_ms;
 };
 #define RAMPS_SERVER_OPTIONS_INIT                           \
 	{                                                   \
@@ -224,7 +229,8 @@ enum ramps_level {
 /*
  * Waits until all earlier pushes of this worker have reached `level`.
  * -ETIMEDOUT: the ranks whose contribution is missing are in ramps_last_error(). -EINTR,
- * -EOWNERDEAD.
+ * -EOWNERDEAD. -EIO: the connection broke, and unknown_ops in ramps_last_error() additions that were
+ * posted to direct tables may or may not have landed; they are not reported again.
  */
 int ramps_worker_flush(struct ramps_worker *worker, uint32_t level, int timeout_ms);
 

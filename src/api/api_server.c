@@ -175,6 +175,7 @@ static int server_start(const struct ramps_server_options *from, struct ramps_se
 	ret = kind->open(&made->fabric);
 	if (ret)
 		goto fail_arena;
+	made->fabric->lease_ns = options.lease_ms * NS_PER_MS;
 	ret = ps_open(made->fabric, made->arena, address, &made->ps);
 	if (ret)
 		goto fail_fabric;

@@ -21,6 +21,7 @@ enum core_request_kind {
 	CORE_LOOKUP,    /* entry.name, entry.kind. Reply: the entry, or -ENOENT */
 	CORE_SET_READY, /* entry.index: initial values are in */
 	CORE_WAKE,
+	CORE_LOOK, /* without a rank: grants published, for a look at it. Not followed by a join */
 };
 
 enum core_join_how {
@@ -36,6 +37,7 @@ struct core_request {
 	uint32_t how;         /* enum core_join_how */
 	uint32_t incarnation; /* CORE_JOIN_NEW to shard 0: 0 */
 	uint64_t arena_id;    /* CORE_JOIN_AGAIN: the arena that this worker knows */
+	uint64_t replaces; /* CORE_JOIN_AGAIN: number of the connection that is cut for this one, or 0 */
 	struct core_entry entry;
 	/* CORE_CREATE of a barrier with fewer members than workers: bits of its ranks. */
 	uint64_t group[CORE_MAX_WORKERS / 64];
@@ -48,6 +50,7 @@ struct core_reply {
 	uint32_t incarnation;
 	uint32_t reserved;
 	uint64_t arena_id;
+	uint64_t connection; /* CORE_JOIN: this connection's number, of all lives of the server */
 	struct core_entry entry;
 	char text[512]; /* when status is negative: what happened and what to do */
 };

@@ -149,6 +149,11 @@ static int default_post(struct fabric_endpoint *ep, const struct fabric_op *ops,
 	return lacks("post operations");
 }
 
+static void default_abort(struct fabric_endpoint *ep)
+{
+	(void)ep; /* nothing can be outstanding */
+}
+
 static int default_poll(struct fabric_endpoint *ep, uint64_t deadline_ns)
 {
 	(void)ep, (void)deadline_ns;
@@ -185,6 +190,7 @@ const struct fabric_ops fabric_defaults = {
 	.recv = default_recv,
 	.check = default_check,
 	.map = default_map,
+	.abort = default_abort,
 	.endpoint_close = default_endpoint_close,
 	.post = default_post,
 	.poll = default_poll,

@@ -106,7 +106,7 @@ struct fabric_limits {
 	uint32_t max_ops; /* operations in one post; a list operation counts its `count` */
 	uint32_t outstanding_reads;  /* per endpoint, READs and atomics */
 	uint32_t inline_bytes;       /* largest FABRIC_INLINE */
-	uint64_t max_transfer_bytes; /* of one READ or WRITE */
+	uint64_t max_transfer_bytes; /* of one READ or WRITE; at least 64 KiB */
 	bool fate_known;             /* a broken endpoint leaves no operation in doubt */
 	bool atomics_with_cpu;       /* atomics are atomic with respect to the server's CPU too */
 };
@@ -184,6 +184,7 @@ struct fabric_ops {
 	int (*recv)(struct fabric_endpoint *, void *message, uint32_t len_bytes, uint64_t deadline_ns);
 	int (*check)(struct fabric_endpoint *);
 	const void *(*map)(struct fabric_endpoint *, uint32_t region, uint64_t offset, uint64_t len_bytes);
+	void (*abort)(struct fabric_endpoint *);
 	void (*endpoint_close)(struct fabric_endpoint *);
 
 	int (*post)(struct fabric_endpoint *, const struct fabric_op *, uint32_t n,
@@ -237,6 +238,16 @@ static inline int fabric_send(struct fabric_endpoint *ep, const void *message, u
 static inline void fabric_endpoint_close(struct fabric_endpoint *ep)
 {
 	ep->ops->endpoint_close(ep);
+}
+
+/*
+ * Takes local memory back from what is under way: outstanding lists complete with -ENOTCONN before it
+ * returns, and the endpoint is broken. The peer is not told: for it the connection broke, and did not
+ * close. Never blocks.
+ */
+static inline void fabric_abort(struct fabric_endpoint *ep)
+{
+	ep->ops->abort(ep);
 }
 
 /* Server */

@@ -33,6 +33,9 @@ static int handle(struct ps_server *server, struct ps_link *link)
 		return base_fail(-EPROTO, "this is a ramps server; the peer speaks another protocol");
 	if (rq->kind == CORE_JOIN)
 		return ps_join(server, link, rq, reply);
+	if (rq->kind == CORE_LOOK && link->rank == PS_NO_RANK)
+		return fabric_grant(link->ep, CORE_PUBLISHED, &server->arena->memory[CORE_PUBLISHED],
+				    FABRIC_MAY_READ);
 	if (link->rank == PS_NO_RANK)
 		return base_fail(-EPROTO, "join first");
 	switch (rq->kind) {
@@ -93,6 +96,8 @@ int ps_control(struct ps_server *server)
 			message(server, event->endpoint->user);
 		else if (event->kind == FABRIC_CLOSED)
 			ps_link_closed(server, event->endpoint->user);
+		else if (event->kind == FABRIC_BROKEN)
+			ps_link_broken(server, event->endpoint->user);
 	}
 	return ret < 0 ? ret : events;
 }

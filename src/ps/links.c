@@ -6,9 +6,19 @@
  * incarnation is cut. What it had committed until then counts. Only then is it published as dead,
  * and its next life admitted. Where a cut does not succeed at once it is tried again.
  *
- * A rank that is live without a connection is an orphan: known from an earlier life of this
- * server, until its process is gone or connects again; or its process has just ended its
- * connection, and has another one that did not join yet.
+ * Each server fences for itself: what it stands in for, and what it admits, are words and rings of
+ * its own memory, which only its own connections reach. A new life is told that it has joined when
+ * every server has cut the old one.
+ *
+ * A rank that is live without a connection is an orphan:
+ *   - known from an earlier life of this server, until its process is gone or connects again; where
+ *     the fabric can't tell, until the lease ends;
+ *   - its connection broke and was cut, but its process may live: until it connects again or the
+ *     lease ends;
+ *   - its process has just ended its connection, and has another one that did not join yet.
+ *
+ * A worker that connects again names the connection that this one replaces. That is cut first: what
+ * the worker then reads of its own words is final.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -33,7 +43,16 @@ void ps_orphan(struct ps_server *server, uint32_t rank, bool orphan)
 		return;
 	r->orphan = orphan;
 	r->waits_for_process = false;
+	r->lease_end_ns = 0;
 	server->orphans += orphan ? 1 : -1u;
+}
+
+void ps_lease_begin(struct ps_server *server, uint32_t rank)
+{
+	uint64_t lease_ns = server->fabric->lease_ns;
+
+	server->ranks[rank].lease_end_ns = fabric_now(server->fabric) +
+					   (lease_ns ? lease_ns : PS_LEASE_NS);
 }
 
 static bool is_process_of(struct ps_server *server, const struct ps_link *link, uint32_t rank)
@@ -73,6 +92,7 @@ static bool is_coming_back(struct ps_server *server, uint32_t rank)
 void ps_link_drop(struct ps_server *server, struct ps_link *link)
 {
 	uint32_t rank = link->rank;
+	bool is_broken = link->is_broken;
 
 	LIST_REMOVE(link, siblings);
 	if (link->is_closing)
@@ -81,14 +101,18 @@ void ps_link_drop(struct ps_server *server, struct ps_link *link)
 	free(link);
 	if (rank == PS_NO_RANK || !LIST_EMPTY(&server->ranks[rank].links))
 		return;
-	if (ps_state(server, rank) == CORE_LIVE && is_coming_back(server, rank))
+	if (ps_state(server, rank) == CORE_LIVE && (is_broken || is_coming_back(server, rank))) {
 		ps_orphan(server, rank, true);
-	else
+		if (is_broken)
+			ps_lease_begin(server, rank);
+	} else {
 		rank_died(server, rank);
+	}
 }
 
 void ps_link_joined(struct ps_server *server, struct ps_link *link, uint32_t rank)
 {
+	link->number = word_load(&server->header->lives) << 32 | ++server->connections;
 	LIST_REMOVE(link, siblings);
 	LIST_INSERT_HEAD(&server->ranks[rank].links, link, siblings);
 	link->rank = rank;
@@ -112,6 +136,24 @@ void ps_link_closed(struct ps_server *server, struct ps_link *link)
 {
 	if (!link->is_closing)
 		try_cut(server, link);
+}
+
+void ps_link_broken(struct ps_server *server, struct ps_link *link)
+{
+	link->is_broken = true;
+	ps_link_closed(server, link);
+}
+
+int ps_link_replace(struct ps_server *server, uint32_t rank, uint64_t number)
+{
+	struct ps_link *link;
+
+	LIST_FOREACH(link, &server->ranks[rank].links, siblings)
+	if (link->number == number) {
+		link->is_broken = true;
+		return try_cut(server, link);
+	}
+	return 0;
 }
 
 int ps_retry_cuts(struct ps_server *server)
@@ -150,6 +192,15 @@ int ps_fence(struct ps_server *server, uint32_t rank, const struct ps_link *succ
 	return ret;
 }
 
+static bool may_come_back(struct ps_server *server, uint32_t rank, uint64_t now)
+{
+	const struct ps_rank *r = &server->ranks[rank];
+
+	if (r->waits_for_process && server->fabric->sees_deaths)
+		return !ps_process_gone(server, rank);
+	return now < r->lease_end_ns || is_coming_back(server, rank);
+}
+
 int ps_look_after_orphans(struct ps_server *server)
 {
 	uint64_t now = fabric_now(server->fabric);
@@ -159,10 +210,7 @@ int ps_look_after_orphans(struct ps_server *server)
 		return 0;
 	server->orphans_ns = now + ORPHANS_NS;
 	for (uint32_t rank = 0; rank < ps_workers(server) && server->orphans; rank++) {
-		struct ps_rank *r = &server->ranks[rank];
-
-		if (!r->orphan || (r->waits_for_process ? !ps_process_gone(server, rank) :
-							  is_coming_back(server, rank)))
+		if (!server->ranks[rank].orphan || may_come_back(server, rank, now))
 			continue;
 		rank_died(server, rank);
 		died++;

@@ -124,7 +124,7 @@ static int make_room(struct ps_server *server, const struct ps_link *link, const
 			     left ? "gone, but its process has not closed it" : "in use");
 	if (ps_fence(server, rq->rank, link) == 0)
 		return 0;
-	if (rq->shard == 0 && LIST_EMPTY(&server->ranks[rq->rank].links))
+	if (rq->shard == 0 && LIST_EMPTY(&server->ranks[rq->rank].links) && server->fabric->sees_deaths)
 		return taken(server, rq->rank, "in use");
 	return base_fail(-EAGAIN, "rank %u: its old process is being fenced", rq->rank);
 }
@@ -237,9 +237,12 @@ static int join_again(struct ps_server *server, struct ps_link *link, const stru
 				 "incarnation %u)",
 				 rq->incarnation, rq->rank, core_state_of(state),
 				 core_incarnation_of(state));
+	ret = ps_link_replace(server, rq->rank, rq->replaces);
 	LIST_FOREACH(other, &server->ranks[rq->rank].links, siblings)
 	if (other->is_closing)
-		return base_fail(-EAGAIN, "rank %u: its old connection is being fenced", rq->rank);
+		ret = -EAGAIN;
+	if (ret < 0)
+		return base_fail(ret, "rank %u: its old connection is being fenced", rq->rank);
 	ret = grant(server, link, rq->rank);
 	if (ret < 0)
 		return ret;
@@ -262,8 +265,10 @@ int ps_join(struct ps_server *server, struct ps_link *link, const struct core_re
 	if (ret == 0)
 		ret = rq->how == CORE_JOIN_NEW ? join_new(server, link, rq) :
 						 join_again(server, link, rq);
-	if (ret == 0)
+	if (ret == 0) {
 		reply->incarnation = core_incarnation_of(word_load(&server->states[rq->rank]));
+		reply->connection = link->number;
+	}
 	return ret;
 }
 

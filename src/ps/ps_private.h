@@ -14,14 +14,17 @@
 
 #define PS_NO_RANK     UINT32_MAX
 #define PS_LOOPBACK_NS 1000000000ull /* our own memory answers in less */
+#define PS_LEASE_NS    5000000000ull
 
 /* A connection. One that has not joined belongs to no rank. */
 struct ps_link {
 	LIST_ENTRY(ps_link) siblings; /* of its rank, or of those that have not joined */
 	LIST_ENTRY(ps_link) closing;
 	struct fabric_endpoint *ep;
+	uint64_t number; /* once it has joined */
 	uint32_t rank;
 	bool is_closing; /* its peer is gone or fenced; waits for fabric_cut() */
+	bool is_broken;  /* its process may live, and connect again */
 };
 LIST_HEAD(ps_links, ps_link);
 
@@ -48,6 +51,7 @@ struct ps_rank {
 	bool active;
 	bool orphan;            /* live, without a connection */
 	bool waits_for_process; /* an orphan of an earlier life of the server: until that is gone */
+	uint64_t lease_end_ns;  /* an orphan whose process may live: then it counts as dead */
 	bool complained;        /* of it, once */
 };
 
@@ -93,6 +97,7 @@ struct ps_server {
 	uint32_t barrier_count;
 	uint64_t ends[CORE_REGIONS]; /* used by directory entries */
 	uint64_t pending;            /* cells, of all tables */
+	uint64_t connections;        /* numbers given out */
 	bool *absent;                /* scratch: max_workers */
 	float *scratch;              /* a chunk */
 
@@ -159,12 +164,16 @@ void ps_set_active(struct ps_server *server, uint32_t rank, bool active);
 
 /* links.c */
 void ps_link_closed(struct ps_server *server, struct ps_link *link);
+void ps_link_broken(struct ps_server *server, struct ps_link *link);
+/* Ends the rank's connection of that number, if it is there. 0, or -EAGAIN: not yet */
+int ps_link_replace(struct ps_server *server, uint32_t rank, uint64_t number);
 void ps_link_joined(struct ps_server *server, struct ps_link *link, uint32_t rank);
 void ps_link_drop(struct ps_server *server, struct ps_link *link);
 /* Ends the rank's life for `successor`. 0, or -EAGAIN: not yet */
 int ps_fence(struct ps_server *server, uint32_t rank, const struct ps_link *successor);
 int ps_retry_cuts(struct ps_server *server);
 void ps_orphan(struct ps_server *server, uint32_t rank, bool orphan);
+void ps_lease_begin(struct ps_server *server, uint32_t rank);
 int ps_look_after_orphans(struct ps_server *server);
 bool ps_process_gone(struct ps_server *server, uint32_t rank);
 

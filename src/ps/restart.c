@@ -119,6 +119,7 @@ static int open_ranks(struct ps_server *server)
 		if (ret == 0 && state == CORE_LIVE) {
 			ps_orphan(server, rank, true);
 			server->ranks[rank].waits_for_process = true;
+			ps_lease_begin(server, rank);
 			ps_set_active(server, rank, true);
 		}
 	}

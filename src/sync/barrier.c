@@ -59,7 +59,6 @@ struct sync_barrier {
 	bool arrived;
 	bool doubt;  /* an arrival at `generation` may have landed: only a swap is safe */
 	bool behind; /* an earlier life arrived at generation-1, which must be released first */
-	bool stuck;  /* a READ into `states` may still be under way */
 	uint32_t stop; /* level at which this member waits; tree.levels: it knows that it is released */
 	uint64_t root;                      /* last seen of the root's word */
 	uint32_t path[SYNC_MAX_LEVELS];     /* index of the node at each level */
@@ -139,8 +138,7 @@ void sync_barrier_close(struct sync_barrier *b)
 {
 	if (!b)
 		return;
-	if (!b->stuck) /* else the fabric may still write to it: it stays allocated */
-		free(b->states);
+	free(b->states);
 	free(b->missing);
 	free(b->ranks);
 	free(b);
@@ -282,7 +280,6 @@ static int find_missing(struct sync_peer *peer, struct sync_barrier *b, bool onl
 
 	if (only_dead) {
 		ret = sync_read_states(peer, b->states, deadline_ns);
-		b->stuck = ret == -ETIMEDOUT;
 		if (ret)
 			return ret;
 	}

@@ -27,7 +27,6 @@ struct sync_clock {
 	uint64_t own;
 	uint64_t least; /* a lower bound of the live ranks' counts */
 	bool doubt;     /* the step to own+1 may have been counted */
-	bool stuck;     /* a READ into the arrays may still be under way */
 	uint64_t *counts, *states;
 	uint32_t *behind; /* ranks, for errors */
 };
@@ -76,10 +75,8 @@ void sync_clock_close(struct sync_clock *c)
 	if (!c)
 		return;
 	free(c->behind);
-	if (!c->stuck) { /* else the fabric may still write to them: they stay allocated */
-		free(c->states);
-		free(c->counts);
-	}
+	free(c->states);
+	free(c->counts);
 	free(c);
 }
 
@@ -118,7 +115,6 @@ static int read_all(struct sync_peer *peer, struct sync_clock *c, uint64_t deadl
 
 	if (!ret)
 		ret = sync_read_states(peer, c->states, deadline_ns);
-	c->stuck = ret == -ETIMEDOUT;
 	return ret;
 }
 

@@ -3,6 +3,9 @@
  * What all synchronisation shares: a server's endpoint and how to wait on it. Workers wait on
  * their own endpoint; the server acts for the dead through its loopback endpoint, by the same
  * functions.
+ *
+ * A call that fails may leave a list under way on peer->completion, into the object's memory: it has
+ * to be over, or the endpoint aborted, before the object is closed.
  */
 #ifndef SYNC_SYNC_H
 #define SYNC_SYNC_H

@@ -18,6 +18,7 @@
 #include "worker/worker_private.h"
 
 #define LEAVE_MS  1000
+#define IN_USE_NS (3 * NS_PER_S) /* for a server to hear that the process before has died */
 #define RETRY_NS  (5 * NS_PER_MS)
 #define REPAIR_NS (500 * NS_PER_MS) /* for a server that is there again to answer */
 
@@ -78,19 +79,29 @@ static int link_join(struct ramps_worker *worker, uint32_t shard, uint32_t how, 
 		.how = how,
 		.incarnation = member->incarnation,
 		.arena_id = link->header.arena_id,
+		.replaces = link->connection,
 	};
+	uint64_t in_use_ns = fabric_now(worker->fabric) + IN_USE_NS;
 	struct core_reply reply;
 	int ret;
 
 	memcpy(request.job, member->job, sizeof(request.job));
 	for (;;) {
+		uint64_t now;
+
 		ret = worker_call(worker, shard, &request, &reply, deadline_ns);
-		if (ret != -EAGAIN || fabric_now(worker->fabric) >= deadline_ns)
+		now = fabric_now(worker->fabric);
+		if (now >= deadline_ns)
 			break;
-		fabric_sleep(worker->fabric, fabric_now(worker->fabric) + RETRY_NS);
+		if (ret != -EAGAIN &&
+		    (ret != -EADDRINUSE || worker->fabric->sees_deaths || now >= in_use_ns))
+			break;
+		fabric_sleep(worker->fabric, now + RETRY_NS);
 	}
-	if (!ret)
+	if (!ret) {
 		member->incarnation = reply.incarnation;
+		link->connection = reply.connection;
+	}
 	return ret == -EAGAIN ? -ETIMEDOUT : ret;
 }
 
@@ -102,24 +113,28 @@ int worker_link_connect(struct ramps_worker *worker, uint32_t shard, uint32_t ho
 {
 	struct worker_link *link = worker_link(worker, shard);
 	struct fabric_endpoint *before = link->ep;
-	struct sync_peer peer = link->peer;
+	struct sync_peer peer;
 	int ret;
 
+	if (before && before->outstanding)
+		fabric_abort(before);
+	peer = link->peer;
 	ret = link_reach(worker, link, how, deadline_ns);
 	if (ret)
 		return ret;
 	ret = link_join(worker, shard, how, deadline_ns);
 	if (!ret)
 		ret = link_read_header(worker, shard, &link->header);
-	if (ret && before) {
+	if (ret && how == CORE_JOIN_AGAIN) {
 		fabric_endpoint_close(link->ep);
 		link->ep = before;
 		link->peer = peer;
 		link->broken = true;
-	} else if (before) {
-		fabric_endpoint_close(before);
+		return ret;
 	}
-	return ret;
+	if (before)
+		fabric_endpoint_close(before);
+	return ret ? ret : worker_flights_again(worker, shard, deadline_ns);
 }
 
 /* Where this rank's ring stands: what an earlier life has committed stays. */
@@ -131,8 +146,7 @@ static int ring_begin(struct ramps_worker *worker, uint32_t shard)
 	int ret;
 
 	ret = worker_read(worker, shard, CORE_WORDS,
-			  header->rank_words_offset + rank * sizeof(struct core_rank_words) +
-				  offsetof(struct core_rank_words, tail),
+			  worker_word(worker, shard, offsetof(struct core_rank_words, tail)),
 			  &ring->tail, sizeof(ring->tail));
 	if (!ret)
 		ret = worker_read(worker, shard, CORE_PUBLISHED,
@@ -141,7 +155,7 @@ static int ring_begin(struct ramps_worker *worker, uint32_t shard)
 				  &ring->head, sizeof(ring->head));
 	/* Which of these carry synchronous pushes is not known. */
 	ring->sync_tail = ring->tail;
-	return ret;
+	return ret ? ret : worker_flights_make(worker->member, worker_link(worker, shard), shard);
 }
 
 int worker_lost(struct ramps_worker *worker, uint32_t shard)
@@ -154,6 +168,44 @@ int worker_lost(struct ramps_worker *worker, uint32_t shard)
 		  link->address);
 	base_error_peer(link->address);
 	return -ENOTCONN;
+}
+
+int worker_find_lost(struct ramps_worker *worker)
+{
+	uint32_t lost = 0, shards = worker->member->shards;
+
+	for (uint32_t shard = 0; shard < shards; shard++) {
+		struct worker_link *link = worker_link(worker, shard);
+
+		if (!link->broken && fabric_check(link->ep) == 0)
+			continue;
+		worker_lost(worker, shard);
+		lost++;
+	}
+	/* a list failed, and no server says that it is gone: believe none */
+	for (uint32_t shard = 0; !lost && shard < shards; shard++)
+		worker_lost(worker, shard);
+	return -ENOTCONN;
+}
+
+void worker_link_break(struct ramps_worker *worker, uint32_t shard)
+{
+	struct worker_link *link = worker_link(worker, shard);
+
+	fabric_abort(link->ep);
+	link->broken = true;
+	worker->any_broken = true;
+}
+
+/* All links are there again, and what was lost of pushes to slots has landed. */
+static void forgive(struct ramps_worker *worker)
+{
+	worker->any_broken = false;
+	for (struct worker_request *request = worker->first; request; request = request->next)
+		if (worker_is_push(request) && request->table->core.mode == RAMPS_SLOTS)
+			request->completion.status = 0;
+	if (!worker->posted_in_doubt)
+		worker->posted.status = 0;
 }
 
 int worker_links_repair(struct ramps_worker *worker)
@@ -173,7 +225,7 @@ int worker_links_repair(struct ramps_worker *worker)
 			return ret;
 		}
 	}
-	worker->any_broken = false;
+	forgive(worker);
 	return 0;
 }
 
@@ -219,6 +271,7 @@ static void member_release(struct worker_member *member)
 			sync_clock_close(object->clock);
 		free(object);
 	}
+	worker_flights_free(member);
 	pthread_mutex_destroy(&member->lock);
 	free(member);
 }
@@ -349,6 +402,8 @@ int worker_clone(struct ramps_worker *worker, struct fabric *fabric, struct ramp
 
 	/* with the clone's connection alone, closing it would be the rank's death */
 	ret = worker_links_check(worker);
+	if (!ret && !worker->links[0].ep->limits.fate_known)
+		ret = worker_flush_until(worker, RAMPS_LANDED, deadline_ns);
 	if (!ret)
 		ret = worker_make(fabric, member, &made);
 	if (ret)
@@ -461,9 +516,7 @@ int worker_land(struct ramps_worker *worker)
 		if (!link->unlanded)
 			continue;
 		ret = worker_add(worker, shard,
-				 link->header.rank_words_offset +
-					 worker->member->rank * sizeof(struct core_rank_words) +
-					 offsetof(struct core_rank_words, landed),
+				 worker_word(worker, shard, offsetof(struct core_rank_words, landed)),
 				 link->unlanded);
 		if (ret)
 			return ret;

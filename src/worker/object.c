@@ -150,6 +150,9 @@ static int object_enter(struct worker_object *object)
 /* Ends a call on the object; a lost server is noted. */
 static int object_exit(struct ramps_worker *worker, struct worker_object *object, int ret)
 {
+	/* the object may be closed next, and what is under way reads into it */
+	if (ret < 0 && worker_pending(&worker_link(worker, object->shard)->peer.completion))
+		worker_link_break(worker, object->shard);
 	__atomic_store_n(&object->busy, 0, __ATOMIC_RELEASE);
 	if (ret == -ENOTCONN)
 		return worker_lost(worker, object->shard);

@@ -117,9 +117,8 @@ static int adds_post(struct ramps_worker *worker, struct worker_request *request
 {
 	struct worker_link *link = worker_link(worker, shard);
 	const struct worker_adds *adds = &request->table->adds[shard];
-	struct fabric_completion *completion = request->op.transfer.level == RAMPS_POSTED ?
-						       &worker->posted :
-						       &request->completion;
+	bool is_posted = request->op.transfer.level == RAMPS_POSTED;
+	struct fabric_completion *completion = is_posted ? &worker->posted : &request->completion;
 	struct fabric_op ops[2] = {
 		{
 			.opcode = FABRIC_FETCH_ADD_LIST,
@@ -131,9 +130,7 @@ static int adds_post(struct ramps_worker *worker, struct worker_request *request
 		{
 			.opcode = FABRIC_FETCH_ADD,
 			.region = CORE_WORDS,
-			.offset = link->header.rank_words_offset +
-				  worker->member->rank * sizeof(struct core_rank_words) +
-				  offsetof(struct core_rank_words, landed),
+			.offset = worker_word(worker, shard, offsetof(struct core_rank_words, landed)),
 			.operand = adds->n,
 		},
 	};
@@ -154,7 +151,10 @@ static int adds_post(struct ramps_worker *worker, struct worker_request *request
 		return worker_lost(worker, shard);
 	if (ret)
 		return ret;
-	request->in_doubt += adds->n;
+	if (is_posted)
+		worker->posted_in_doubt += adds->n;
+	else
+		request->in_doubt += adds->n;
 	if (!counted)
 		link->unlanded += adds->n;
 	return 0;
@@ -197,6 +197,8 @@ int worker_push_direct(struct ramps_worker *worker, struct worker_request *reque
 	request->checked = true;
 	if (!worker_pending(&request->completion))
 		request->in_doubt = 0;
+	if (!worker_pending(&worker->posted) && !worker->posted.status)
+		worker->posted_in_doubt = 0;
 	while (request->cursor < request->values) {
 		uint64_t left = request->values - request->cursor;
 

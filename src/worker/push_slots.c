@@ -11,6 +11,7 @@
  * pressure, and also how this rank knows that a push is in the weights.
  */
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/copy.h"
@@ -78,13 +79,13 @@ static struct slots_piece piece_at(struct worker_request *request)
 	};
 }
 
-static void fill_cell(struct ramps_worker *worker, struct worker_request *request,
+static void fill_cell(struct core_cell *cell, const struct worker_request *request,
 		      const struct slots_piece *piece, uint64_t position)
 {
-	struct ramps_table *table = request->table;
+	const struct ramps_table *table = request->table;
 	const struct ramps_transfer *transfer = &request->op.transfer;
 
-	worker->cell = (struct core_cell){
+	*cell = (struct core_cell){
 		.position = position,
 		.step = table->steps ? table->steps->next_step[piece->table_chunk] : position,
 		.kind = request->op.flags & WORKER_OP_ASSIGN ? CORE_CELL_ASSIGN : CORE_CELL_PUSH,
@@ -97,17 +98,56 @@ static void fill_cell(struct ramps_worker *worker, struct worker_request *reques
 	};
 }
 
+void worker_cell_ops(struct ramps_worker *worker, uint32_t shard, struct worker_flight *flight,
+		     struct fabric_op ops[WORKER_CELL_OPS])
+{
+	struct worker_link *link = worker_link(worker, shard);
+	uint32_t cells = link->header.cells, cell = (uint32_t)(flight->cell.position % cells);
+
+	ops[0] = (struct fabric_op){
+		.opcode = FABRIC_WRITE,
+		.region = CORE_SLOTS,
+		.offset = core_cell_data(cells, cell),
+		.local = (float *)flight->src,
+		.len_bytes = flight->cell.count * sizeof(float),
+	};
+	ops[1] = (struct fabric_op){
+		.opcode = FABRIC_WRITE,
+		.region = CORE_SLOTS,
+		.offset = cell * sizeof(struct core_cell),
+		.local = &flight->cell,
+		.len_bytes = sizeof(struct core_cell),
+	};
+	if (link->ep->limits.inline_bytes >= sizeof(struct core_cell))
+		ops[1].flags = FABRIC_INLINE;
+	ops[2] = (struct fabric_op){
+		.opcode = FABRIC_FETCH_ADD,
+		.region = CORE_WORDS,
+		.offset = worker_word(worker, shard, offsetof(struct core_rank_words, tail)),
+		.operand = 1,
+	};
+	ops[3] = (struct fabric_op){
+		.opcode = FABRIC_READ,
+		.flags = FABRIC_FENCE,
+		.region = CORE_PUBLISHED,
+		.offset = offsetof(struct core_header, asleep),
+		.local = &link->asleep,
+		.len_bytes = sizeof(link->asleep),
+	};
+}
+
 /*
  * Wakes a server that a completed list found asleep. What was committed has landed whatever comes
  * of it: a server that died looks when it is started again, and one whose channel is full was
- * woken often enough.
+ * woken often enough. Where lists are under way the word may be read half-way, which at worst
+ * wakes a server for nothing.
  */
-static void wake(struct ramps_worker *worker, struct worker_request *request, uint32_t shard)
+void worker_wake_server(struct ramps_worker *worker, uint32_t shard)
 {
 	struct core_request message = { .magic = CORE_MESSAGE_MAGIC, .kind = CORE_WAKE };
 	struct worker_link *link = worker_link(worker, shard);
 
-	if (!link->asleep || worker_pending(&request->completion) || worker_pending(&worker->posted))
+	if (!link->asleep || link->broken)
 		return;
 	link->asleep = 0;
 	if (fabric_send(link->ep, &message, sizeof(message)) == -ENOTCONN)
@@ -118,7 +158,9 @@ static void wake(struct ramps_worker *worker, struct worker_request *request, ui
 int worker_push_slots_settle(struct ramps_worker *worker, struct worker_request *request)
 {
 	for (uint32_t shard = 0; shard < worker->member->shards; shard++)
-		wake(worker, request, shard);
+		worker_wake_server(worker, shard);
+	if (request->op.transfer.level != RAMPS_POSTED)
+		worker_flights_landed(worker, request);
 	if (request->op.transfer.level != RAMPS_APPLIED)
 		return 0;
 	for (uint32_t shard = 0; shard < worker->member->shards; shard++) {
@@ -132,52 +174,38 @@ int worker_push_slots_settle(struct ramps_worker *worker, struct worker_request 
 	return 0;
 }
 
+/* With clones, what one has posted lands before another may post. */
+static int piece_land(struct ramps_worker *worker, struct worker_ring *ring,
+		      struct fabric_completion *completion)
+{
+	worker_drain(worker, completion, WORKER_LAND_NS);
+	if (completion->status)
+		return worker_find_lost(worker);
+	ring->landed = ring->tail;
+	return 0;
+}
+
 static int piece_post(struct ramps_worker *worker, struct worker_request *request,
 		      const struct slots_piece *piece)
 {
 	struct worker_link *link = worker_link(worker, piece->shard);
 	struct worker_ring *ring = &worker->member->rings[piece->shard];
-	uint32_t cells = link->header.cells;
-	uint32_t cell = (uint32_t)(ring->tail % cells);
-	struct fabric_op ops[4] = {
-		{
-			.opcode = FABRIC_WRITE,
-			.region = CORE_SLOTS,
-			.offset = core_cell_data(cells, cell),
-			.local = (float *)request->op.data + request->cursor,
-			.len_bytes = piece->count * sizeof(float),
-		},
-		{
-			.opcode = FABRIC_WRITE,
-			.flags = FABRIC_INLINE,
-			.region = CORE_SLOTS,
-			.offset = cell * sizeof(struct core_cell),
-			.local = &worker->cell,
-			.len_bytes = sizeof(struct core_cell),
-		},
-		{
-			.opcode = FABRIC_FETCH_ADD,
-			.region = CORE_WORDS,
-			.offset = link->header.rank_words_offset +
-				  worker->member->rank * sizeof(struct core_rank_words) +
-				  offsetof(struct core_rank_words, tail),
-			.operand = 1,
-		},
-		{
-			.opcode = FABRIC_READ,
-			.flags = FABRIC_FENCE,
-			.region = CORE_PUBLISHED,
-			.offset = offsetof(struct core_header, asleep),
-			.local = &link->asleep,
-			.len_bytes = sizeof(link->asleep),
-		},
-	};
+	bool is_posted = request->op.transfer.level == RAMPS_POSTED;
+	struct fabric_completion *completion = is_posted ? &worker->posted : &request->completion;
+	struct worker_flight *flight = &worker->flight;
+	struct fabric_op ops[WORKER_CELL_OPS];
 	int ret;
 
-	fill_cell(worker, request, piece, ring->tail);
-	ret = fabric_post(link->ep, ops, 4,
-			  request->op.transfer.level == RAMPS_POSTED ? &worker->posted :
-								       &request->completion);
+	if (ring->flights) {
+		flight = &ring->flights[ring->tail % ring->cells];
+		free(flight->copy);
+		flight->copy = NULL;
+		flight->request = is_posted ? NULL : request;
+	}
+	flight->src = (const float *)request->op.data + request->cursor;
+	fill_cell(&flight->cell, request, piece, ring->tail);
+	worker_cell_ops(worker, piece->shard, flight, ops);
+	ret = fabric_post(link->ep, ops, WORKER_CELL_OPS, completion);
 	if (ret)
 		return ret;
 	__atomic_store_n(&ring->tail, ring->tail + 1, __ATOMIC_RELAXED);
@@ -185,10 +213,29 @@ static int piece_post(struct ramps_worker *worker, struct worker_request *reques
 		__atomic_store_n(&ring->sync_tail, ring->tail, __ATOMIC_RELAXED);
 		request->table->steps->next_step[piece->table_chunk]++;
 	}
-	if (request->op.transfer.level == RAMPS_APPLIED)
-		request->target[piece->shard] = ring->tail;
+	request->target[piece->shard] = ring->tail;
 	request->cursor += piece->count;
 	return 0;
+}
+
+static int piece_push(struct ramps_worker *worker, struct worker_request *request,
+		      const struct slots_piece *piece)
+{
+	struct worker_ring *ring = &worker->member->rings[piece->shard];
+	uint32_t cells = worker_link(worker, piece->shard)->header.cells;
+	bool locked = worker_lock(worker->member);
+	int ret = worker_flights_turn(worker, piece->shard);
+
+	if (!ret)
+		ret = worker_ring_consumed(worker, piece->shard, ring->tail - cells + 1, &request->wait);
+	if (!ret)
+		ret = piece_post(worker, request, piece);
+	if (!ret && locked && ring->flights)
+		ret = piece_land(worker, ring,
+				 request->op.transfer.level == RAMPS_POSTED ? &worker->posted :
+									      &request->completion);
+	worker_unlock(worker->member, locked);
+	return ret;
 }
 
 /* A synchronous push covers whole chunks: each is one contribution to its step. */
@@ -221,7 +268,6 @@ static int check_push(struct worker_request *request)
 
 int worker_push_slots(struct ramps_worker *worker, struct worker_request *request)
 {
-	struct worker_member *member = worker->member;
 	int ret;
 
 	if (!request->checked && request->values) {
@@ -231,21 +277,15 @@ int worker_push_slots(struct ramps_worker *worker, struct worker_request *reques
 	}
 	while (request->cursor < request->values) {
 		struct slots_piece piece = piece_at(request);
-		struct worker_ring *ring = &member->rings[piece.shard];
-		uint32_t cells = worker_link(worker, piece.shard)->header.cells;
-		bool locked = worker_lock(member);
 
-		ret = worker_ring_consumed(worker, piece.shard, ring->tail - cells + 1, &request->wait);
-		if (!ret)
-			ret = piece_post(worker, request, &piece);
-		worker_unlock(member, locked);
+		ret = piece_push(worker, request, &piece);
 		if (ret == -EAGAIN)
 			return worker_await(request, piece.shard);
 		if (ret == -ENOTCONN)
 			return worker_lost(worker, piece.shard);
 		if (ret)
 			return ret;
-		wake(worker, request, piece.shard);
+		worker_wake_server(worker, piece.shard);
 	}
 	return 0;
 }

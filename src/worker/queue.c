@@ -17,12 +17,17 @@
 /* Keeps a submitted request whose server was lost. False: it has failed. */
 static bool request_park(struct ramps_worker *worker, struct worker_request *request, int ret)
 {
-	if (ret != -ENOTCONN || worker_pending(&request->completion) || request->completion.status)
+	if (ret != -ENOTCONN)
 		return false;
+	if (worker_pending(&request->completion)) {
+		worker_await(request, request->wait.shard);
+		return true;
+	}
+	if (worker_is_push(request))
+		return request->table->core.mode == RAMPS_SLOTS || !request->completion.status;
 	if (worker->bounce_owner == request)
 		worker->bounce_owner = NULL;
-	if (!worker_is_push(request))
-		worker_request_reset(request);
+	worker_request_reset(request);
 	return true;
 }
 
@@ -62,9 +67,7 @@ static uint32_t queue_progress(struct ramps_worker *worker, struct worker_wait *
 			push_held |= worker_is_push(request) && !request->posted;
 			continue;
 		}
-		if (ret)
-			worker_request_failed(request);
-		request->status = ret;
+		request->status = ret ? worker_request_give_up(worker, request, ret) : 0;
 		request->complete = true;
 		if (worker->bounce_owner == request)
 			worker->bounce_owner = NULL;
@@ -83,6 +86,16 @@ static bool queue_is_ahead(struct ramps_worker *worker, const struct worker_requ
 			return true;
 	}
 	return false;
+}
+
+/* At the deadline, with lists under way that take but a moment. */
+static int finish_late(struct ramps_worker *worker, struct worker_request *request)
+{
+	int ret;
+
+	worker_drain(worker, &request->completion, WORKER_DRAIN_NS);
+	ret = worker_request_progress(worker, request);
+	return ret == WORKER_AGAIN ? -ETIMEDOUT : ret;
 }
 
 int worker_request_run(struct ramps_worker *worker, struct worker_request *request, int timeout_ms)
@@ -118,11 +131,9 @@ int worker_request_run(struct ramps_worker *worker, struct worker_request *reque
 		if (ret)
 			break;
 	}
-	if (ret)
-		worker_request_failed(request);
-	if (worker->bounce_owner == request)
-		worker->bounce_owner = NULL;
-	return ret;
+	if (ret == -ETIMEDOUT && worker_pending(&request->completion))
+		ret = finish_late(worker, request);
+	return ret ? worker_request_give_up(worker, request, ret) : 0;
 }
 
 /* It is reaped like any other. */
@@ -229,14 +240,25 @@ void worker_requests_fail(struct ramps_worker *worker, struct ramps_table *table
 	for (struct worker_request *request = worker->first; request; request = request->next) {
 		if (request->table != table || request->complete)
 			continue;
-		while (worker_pending(&request->completion))
-			fabric_poll(worker_link(worker, request->wait.shard)->ep,
-				    fabric_now(worker->fabric) + SYNC_SLICE_NS);
-		request->status = base_fail(-ENOTCONN, "table %s was closed", table->name);
+		request->status = worker_request_give_up(worker, request, -ENOTCONN);
+		base_fail(request->status, "table %s was closed", table->name);
 		request->complete = true;
-		if (worker->bounce_owner == request)
-			worker->bounce_owner = NULL;
 	}
+}
+
+/* Cells of slots are posted again when the server is there again; additions are not. */
+static int posted_lost(struct ramps_worker *worker)
+{
+	uint64_t in_doubt = worker->posted_in_doubt;
+
+	worker_find_lost(worker);
+	if (!in_doubt)
+		return -ENOTCONN;
+	worker->posted_in_doubt = 0;
+	base_fail(-EIO, "the connection broke: %llu additions may or may not have landed",
+		  (unsigned long long)in_doubt);
+	base_error_unknown(in_doubt);
+	return -EIO;
 }
 
 static int flush_posted(struct ramps_worker *worker, uint64_t deadline_ns)
@@ -248,13 +270,20 @@ static int flush_posted(struct ramps_worker *worker, uint64_t deadline_ns)
 		ret = worker->any_broken ? queue_lost(worker) : worker_wait(worker, &wait, deadline_ns);
 	while (!ret && worker_pending(&worker->posted)) {
 		wait = (struct worker_wait){ .region = WORKER_FOR_COMPLETION };
-		for (wait.shard = 0; wait.shard < worker->member->shards; wait.shard++)
-			fabric_poll(worker_link(worker, wait.shard)->ep, 0);
-		wait.shard = 0;
-		if (worker_pending(&worker->posted))
-			ret = worker_wait(worker, &wait, deadline_ns);
+		ret = worker_wait(worker, &wait, deadline_ns);
 	}
-	return ret;
+	if (ret)
+		return ret;
+	if (worker->posted.status)
+		return posted_lost(worker);
+	if (worker->any_broken)
+		return queue_lost(worker);
+	worker->posted_in_doubt = 0;
+	for (uint32_t shard = 0; shard < worker->member->shards; shard++) {
+		worker_flights_all_landed(worker, shard);
+		worker_wake_server(worker, shard);
+	}
+	return 0;
 }
 
 int worker_flush_until(struct ramps_worker *worker, uint32_t level, uint64_t deadline_ns)

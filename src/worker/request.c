@@ -146,13 +146,13 @@ int worker_request_begin(struct worker_request *request, struct ramps_table *tab
 		return 0;
 	if (__builtin_expect(table->resume_fingerprint != 0, 0))
 		request_resume(request);
-	if (op->transfer.level == RAMPS_APPLIED && table->core.mode == RAMPS_SLOTS)
+	if (table->core.mode == RAMPS_SLOTS)
 		targets_begin(table->child.worker->member, request);
 	return 0;
 }
 
 /* Leaves the note by which the same push goes on. */
-void worker_request_failed(struct worker_request *request)
+static void leave_note(struct worker_request *request)
 {
 	struct ramps_table *table = request->table;
 
@@ -161,6 +161,38 @@ void worker_request_failed(struct worker_request *request)
 	table->resume_fingerprint = push_fingerprint(&request->op);
 	table->resume_cursor = request->cursor;
 	table->resume_mask = request->done_mask;
+}
+
+static bool is_direct_push(const struct worker_request *request)
+{
+	return worker_is_push(request) && request->table->core.mode == RAMPS_DIRECT;
+}
+
+static int fail_in_doubt(const struct worker_request *request)
+{
+	return base_fail(-EIO, "the connection broke: %llu additions may or may not have landed",
+			 (unsigned long long)request->in_doubt);
+}
+
+/*
+ * The request ends with the error `ret`, and its memory is the caller's again: nothing of it may be
+ * under way. Returns the error to report.
+ */
+int worker_request_give_up(struct ramps_worker *worker, struct worker_request *request, int ret)
+{
+	worker_drain(worker, &request->completion, WORKER_DRAIN_NS);
+	if (request->completion.status) {
+		worker_find_lost(worker);
+		if (is_direct_push(request))
+			ret = fail_in_doubt(request);
+	}
+	if (worker_is_push(request) && !is_direct_push(request) && worker_flights_keep(worker, request))
+		ret = base_fail(-ENOMEM, "no memory to keep a push to table %s that may be lost",
+				request->table->name);
+	leave_note(request);
+	if (worker->bounce_owner == request)
+		worker->bounce_owner = NULL;
+	return ret;
 }
 
 int worker_await(struct worker_request *request, uint32_t shard)
@@ -191,15 +223,10 @@ static int request_settle(struct ramps_worker *worker, struct worker_request *re
 	if (worker_pending(&request->completion))
 		return worker_await(request, request->wait.shard);
 	if (request->completion.status) {
-		if (worker_is_push(request) && request->table->core.mode == RAMPS_DIRECT) {
-			worker_lost(worker, request->wait.shard);
-			base_fail(-EIO, "the connection broke: %llu additions may or may not have landed",
-				  (unsigned long long)request->in_doubt);
-			return -EIO;
-		}
-		return worker_lost(worker, request->wait.shard);
+		worker_find_lost(worker);
+		return is_direct_push(request) ? fail_in_doubt(request) : -ENOTCONN;
 	}
-	if (worker_is_push(request) && request->table->core.mode == RAMPS_SLOTS)
+	if (worker_is_push(request) && !is_direct_push(request))
 		return worker_push_slots_settle(worker, request);
 	return 0;
 }
@@ -208,6 +235,8 @@ int worker_request_progress(struct ramps_worker *worker, struct worker_request *
 {
 	int ret = 0;
 
+	if (__builtin_expect(request->completion.status, 0))
+		return request_settle(worker, request);
 	if (!request->posted)
 		ret = request_move(worker, request);
 	if (!ret) {

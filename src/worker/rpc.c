@@ -79,6 +79,8 @@ static int worker_execute(struct ramps_worker *worker, uint32_t shard, const str
 	int ret = fabric_execute(link->ep, op, 1, &link->peer.completion,
 				 fabric_now(worker->fabric) + RPC_LIMIT_NS);
 
+	if (ret == -ETIMEDOUT)
+		worker_link_break(worker, shard);
 	if (ret == -ENOTCONN || ret == -ETIMEDOUT)
 		return worker_lost(worker, shard);
 	return ret;

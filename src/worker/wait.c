@@ -117,15 +117,50 @@ static int fail_late(struct ramps_worker *worker, const struct worker_wait *wait
 	return -ETIMEDOUT;
 }
 
-static int wait_completion(struct ramps_worker *worker, struct worker_link *link, uint64_t deadline_ns)
+int worker_poll(struct ramps_worker *worker, uint64_t deadline_ns)
 {
-	uint64_t now = fabric_now(worker->fabric), slice = now + SYNC_SLICE_NS;
+	uint64_t slice = fabric_now(worker->fabric);
+	struct fabric_endpoint *busy = NULL;
 
+	for (uint32_t shard = 0; shard < worker->member->shards; shard++) {
+		struct fabric_endpoint *ep = worker_link(worker, shard)->ep;
+		uint32_t outstanding = ep->outstanding;
+
+		if (!outstanding)
+			continue;
+		fabric_poll(ep, 0);
+		if (ep->outstanding < outstanding)
+			return 0;
+		slice += busy ? 0 : SYNC_SLICE_NS;
+		/* while one is slept on, others may get done */
+		if (busy)
+			slice = fabric_now(worker->fabric) + NS_PER_MS;
+		busy = ep;
+	}
+	if (!busy)
+		return 0;
+	return fabric_poll(busy, slice < deadline_ns ? slice : deadline_ns);
+}
+
+void worker_drain(struct ramps_worker *worker, struct fabric_completion *completion, uint64_t limit_ns)
+{
+	uint64_t deadline_ns = fabric_now(worker->fabric) + limit_ns;
+
+	while (worker_pending(completion) && fabric_now(worker->fabric) < deadline_ns)
+		worker_poll(worker, deadline_ns);
+	for (uint32_t shard = 0; worker_pending(completion) && shard < worker->member->shards; shard++)
+		if (worker_link(worker, shard)->ep->outstanding)
+			worker_link_break(worker, shard);
+}
+
+static int wait_completion(struct ramps_worker *worker, uint64_t deadline_ns)
+{
 	if (worker_interrupted(worker))
 		return -EINTR;
-	if (now >= deadline_ns)
+	if (fabric_now(worker->fabric) >= deadline_ns)
 		return -ETIMEDOUT;
-	return fabric_poll(link->ep, slice < deadline_ns ? slice : deadline_ns);
+	worker_poll(worker, deadline_ns);
+	return 0;
 }
 
 /* Returns 0 when there may be progress. */
@@ -136,7 +171,7 @@ int worker_wait(struct ramps_worker *worker, struct worker_wait *wait, uint64_t 
 	int ret;
 
 	if (wait->region == WORKER_FOR_COMPLETION)
-		ret = wait_completion(worker, link, deadline_ns);
+		ret = wait_completion(worker, deadline_ns);
 	else
 		ret = sync_wait_slice(&link->peer, wait->region, wait->offset, wait->seen, &value,
 				      deadline_ns);

@@ -25,14 +25,29 @@
 	256u /* values that are converted and added at a time: they stay in the first cache */
 #define WORKER_BOUNCE_BYTES 8192u
 #define WORKER_AGAIN        1
-#define WORKER_OP_ASSIGN    (1u << 31) /* a flag of ramps_op: initial values */
-#define WORKER_RUN          64u        /* chunks of which a snapshot is taken together */
+#define WORKER_OP_ASSIGN    (1u << 31)        /* a flag of ramps_op: initial values */
+#define WORKER_RUN          64u               /* chunks of which a snapshot is taken together */
+#define WORKER_CELL_OPS     4u                /* in the list that commits a cell */
+#define WORKER_DRAIN_NS     (20 * NS_PER_MS)  /* for what is under way when a call gives up */
+#define WORKER_LAND_NS      (500 * NS_PER_MS) /* for a list that others wait for */
+
+/* What was posted for a position of the ring, to be posted again if a connection breaks. */
+struct worker_flight {
+	struct core_cell cell;
+	const float *src;
+	float *copy; /* src, where the caller of a push that failed has its memory back */
+	const struct worker_request *request; /* NULL: src holds until a flush */
+};
 
 /* The rank's ring on one server. Guarded by worker_member.lock where the rank has clones. */
 struct worker_ring {
 	uint64_t tail;      /* positions committed */
 	uint64_t head;      /* positions known to be consumed */
+	uint64_t landed;    /* positions known to be in the server's memory; flight.c */
 	uint64_t sync_tail; /* one above the last position that carries a synchronous push */
+	uint32_t cells;
+	struct worker_flight *flights; /* cells of them; NULL where the fabric loses nothing */
+	struct ramps_worker *poster;   /* whose connection carries what has not landed */
 };
 
 /* What a rank has pushed to a synchronous table, for all its clones. */
@@ -71,6 +86,7 @@ struct worker_member {
 struct worker_link {
 	struct fabric_endpoint *ep; /* stays until another replaces it, so that views hold */
 	bool broken;
+	uint64_t connection; /* its number at the server */
 	char address[256];
 	struct core_header header; /* as of joining */
 	struct sync_peer peer;
@@ -116,7 +132,7 @@ struct worker_request {
 	bool posted;   /* all of it is handed over */
 	bool complete; /* status holds */
 	struct worker_request *next;
-	uint64_t target[]; /* positions to be consumed per server, for RAMPS_APPLIED */
+	uint64_t target[]; /* push to slots: one above its last position per server, or 0 */
 };
 
 /* Values gathered for one server. */
@@ -139,9 +155,10 @@ struct ramps_worker {
 	struct worker_request *free;
 	struct worker_request *bounce_owner; /* whose data is in bounce, before and after */
 	struct fabric_completion posted;     /* of pushes that did not ask to wait */
+	uint64_t posted_in_doubt;            /* additions among them since nothing was pending */
 	struct worker_request *blocking;     /* for calls that wait */
 	struct core_chunk before[WORKER_RUN], after[WORKER_RUN];
-	struct core_cell cell;
+	struct worker_flight flight; /* of a fabric that loses nothing */
 	_Alignas(64) char bounce[WORKER_BOUNCE_BYTES];
 	struct worker_link links[];
 };
@@ -182,6 +199,10 @@ struct ramps_clock {
 int worker_link_connect(struct ramps_worker *worker, uint32_t shard, uint32_t how, uint64_t deadline_ns);
 int worker_links_repair(struct ramps_worker *worker);
 int worker_lost(struct ramps_worker *worker, uint32_t shard);
+/* After a list failed: finds out which servers are lost. -ENOTCONN */
+int worker_find_lost(struct ramps_worker *worker);
+/* Breaks the link, so that nothing under way on it touches memory any more. */
+void worker_link_break(struct ramps_worker *worker, uint32_t shard);
 void worker_child_add(struct ramps_worker *worker, struct worker_child *child);
 void worker_child_remove(struct worker_child *child);
 
@@ -196,11 +217,24 @@ bool worker_interrupted(struct ramps_worker *worker);
 
 /* wait.c */
 int worker_wait(struct ramps_worker *worker, struct worker_wait *wait, uint64_t deadline_ns);
+/* Moves on whatever is under way on any link; returns when some of it is done, or at the deadline. */
+int worker_poll(struct ramps_worker *worker, uint64_t deadline_ns);
+/* The same until `completion` has nothing pending, or so long. Links that hold it up are closed. */
+void worker_drain(struct ramps_worker *worker, struct fabric_completion *completion, uint64_t limit_ns);
+
+/* flight.c */
+int worker_flights_make(struct worker_member *member, const struct worker_link *link, uint32_t shard);
+void worker_flights_free(struct worker_member *member);
+int worker_flights_turn(struct ramps_worker *worker, uint32_t shard);
+void worker_flights_landed(struct ramps_worker *worker, const struct worker_request *request);
+void worker_flights_all_landed(struct ramps_worker *worker, uint32_t shard);
+int worker_flights_keep(struct ramps_worker *worker, const struct worker_request *request);
+int worker_flights_again(struct ramps_worker *worker, uint32_t shard, uint64_t deadline_ns);
 
 /* request.c */
 int worker_request_begin(struct worker_request *request, struct ramps_table *table);
 int worker_request_progress(struct ramps_worker *worker, struct worker_request *request);
-void worker_request_failed(struct worker_request *request);
+int worker_request_give_up(struct ramps_worker *worker, struct worker_request *request, int ret);
 void worker_request_reset(struct worker_request *request);
 int worker_await(struct worker_request *request, uint32_t shard);
 
@@ -219,6 +253,10 @@ int worker_snapshot(struct ramps_worker *worker, struct worker_request *request)
 int worker_push_direct(struct ramps_worker *worker, struct worker_request *request);
 int worker_push_slots(struct ramps_worker *worker, struct worker_request *request);
 int worker_push_slots_settle(struct ramps_worker *worker, struct worker_request *request);
+void worker_wake_server(struct ramps_worker *worker, uint32_t shard);
+/* The list that commits a cell. */
+void worker_cell_ops(struct ramps_worker *worker, uint32_t shard, struct worker_flight *flight,
+		     struct fabric_op ops[WORKER_CELL_OPS]);
 int worker_ring_consumed(struct ramps_worker *worker, uint32_t shard, uint64_t position,
 			 struct worker_wait *wait);
 int worker_land(struct ramps_worker *worker);
@@ -244,6 +282,13 @@ static inline bool worker_pending(const struct fabric_completion *completion)
 static inline struct worker_link *worker_link(struct ramps_worker *worker, uint32_t shard)
 {
 	return &worker->links[shard];
+}
+
+/* Offset of a field of this rank's struct core_rank_words. */
+static inline uint64_t worker_word(struct ramps_worker *worker, uint32_t shard, size_t field)
+{
+	return worker_link(worker, shard)->header.rank_words_offset +
+	       worker->member->rank * sizeof(struct core_rank_words) + field;
 }
 
 /* Guards the rank's rings, at no cost where the rank has no clones. */
