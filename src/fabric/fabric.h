@@ -103,7 +103,7 @@ enum fabric_rights {
 };
 
 struct fabric_limits {
-	uint32_t max_ops; /* operations in one post; a list operation counts its `count` */
+	uint32_t max_ops; /* operations in one post; a list operation counts its `count`; at least 16 */
 	uint32_t outstanding_reads;  /* per endpoint, READs and atomics */
 	uint32_t inline_bytes;       /* largest FABRIC_INLINE */
 	uint64_t max_transfer_bytes; /* of one READ or WRITE; at least 64 KiB */

@@ -1,14 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Joining a job, and keeping up the links to its servers.
+ * Joining a job, and leaving it.
  *
  * A new life joins shard 0 first, which fences the rank's old life and chooses the incarnation;
  * the other shards fence it too before they admit the new one. So when worker_join() returns,
  * nothing of the old life can land anywhere.
- *
- * A lost server is reached again by the next call on the worker: the same incarnation connects
- * again, to the same arena, and goes on. A server that comes back with another arena has lost
- * what the worker relies on, which is an error.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -17,125 +13,7 @@
 
 #include "worker/worker_private.h"
 
-#define LEAVE_MS  1000
-#define IN_USE_NS (3 * NS_PER_S) /* for a server to hear that the process before has died */
-#define RETRY_NS  (5 * NS_PER_MS)
-#define REPAIR_NS (500 * NS_PER_MS) /* for a server that is there again to answer */
-
-static int link_read_header(struct ramps_worker *worker, uint32_t shard, struct core_header *header)
-{
-	struct worker_link *link = worker_link(worker, shard);
-	int ret = worker_read(worker, shard, CORE_PUBLISHED, 0, header, sizeof(*header));
-
-	if (ret)
-		return ret;
-	link->peer.workers = worker->member->workers;
-	link->peer.on_death = header->on_death;
-	link->peer.states_offset = header->states_offset;
-	return 0;
-}
-
-/* Connects. At a first join a server that is not there yet is asked again until the deadline. */
-static int link_reach(struct ramps_worker *worker, struct worker_link *link, uint32_t how,
-		      uint64_t deadline_ns)
-{
-	struct fabric_endpoint *ep;
-	int ret;
-
-	for (;;) {
-		uint64_t now = fabric_now(worker->fabric);
-
-		ret = fabric_connect(worker->fabric, link->address, deadline_ns, &ep);
-		if (ret != -ECONNREFUSED || how != CORE_JOIN_NEW || now >= deadline_ns)
-			break;
-		fabric_sleep(worker->fabric, now + RETRY_NS);
-	}
-	if (ret) {
-		base_error_peer(link->address);
-		return ret;
-	}
-	link->ep = ep;
-	link->broken = false;
-	link->peer = (struct sync_peer){
-		.fabric = worker->fabric,
-		.ep = ep,
-		.interrupt = &worker->interrupt,
-	};
-	return 0;
-}
-
-static int link_join(struct ramps_worker *worker, uint32_t shard, uint32_t how, uint64_t deadline_ns)
-{
-	struct worker_member *member = worker->member;
-	struct worker_link *link = worker_link(worker, shard);
-	struct core_request request = {
-		.kind = CORE_JOIN,
-		.version = CORE_VERSION,
-		.layout_hash = core_layout_hash(),
-		.rank = member->rank,
-		.workers = member->workers,
-		.shard = shard,
-		.shards = member->shards,
-		.how = how,
-		.incarnation = member->incarnation,
-		.arena_id = link->header.arena_id,
-		.replaces = link->connection,
-	};
-	uint64_t in_use_ns = fabric_now(worker->fabric) + IN_USE_NS;
-	struct core_reply reply;
-	int ret;
-
-	memcpy(request.job, member->job, sizeof(request.job));
-	for (;;) {
-		uint64_t now;
-
-		ret = worker_call(worker, shard, &request, &reply, deadline_ns);
-		now = fabric_now(worker->fabric);
-		if (now >= deadline_ns)
-			break;
-		if (ret != -EAGAIN &&
-		    (ret != -EADDRINUSE || worker->fabric->sees_deaths || now >= in_use_ns))
-			break;
-		fabric_sleep(worker->fabric, now + RETRY_NS);
-	}
-	if (!ret) {
-		member->incarnation = reply.incarnation;
-		link->connection = reply.connection;
-	}
-	return ret == -EAGAIN ? -ETIMEDOUT : ret;
-}
-
-/*
- * An endpoint before this one is closed last: what it maps stays mapped where it is, under the
- * views.
- */
-int worker_link_connect(struct ramps_worker *worker, uint32_t shard, uint32_t how, uint64_t deadline_ns)
-{
-	struct worker_link *link = worker_link(worker, shard);
-	struct fabric_endpoint *before = link->ep;
-	struct sync_peer peer;
-	int ret;
-
-	if (before && before->outstanding)
-		fabric_abort(before);
-	peer = link->peer;
-	ret = link_reach(worker, link, how, deadline_ns);
-	if (ret)
-		return ret;
-	ret = link_join(worker, shard, how, deadline_ns);
-	if (!ret)
-		ret = link_read_header(worker, shard, &link->header);
-	if (ret && how == CORE_JOIN_AGAIN) {
-		fabric_endpoint_close(link->ep);
-		link->ep = before;
-		link->peer = peer;
-		link->broken = true;
-		return ret;
-	}
-	if (before)
-		fabric_endpoint_close(before);
-	return ret ? ret : worker_flights_again(worker, shard, deadline_ns);
-}
+#define LEAVE_MS 1000
 
 /* Where this rank's ring stands: what an earlier life has committed stays. */
 static int ring_begin(struct ramps_worker *worker, uint32_t shard)
@@ -156,77 +34,6 @@ static int ring_begin(struct ramps_worker *worker, uint32_t shard)
 	/* Which of these carry synchronous pushes is not known. */
 	ring->sync_tail = ring->tail;
 	return ret ? ret : worker_flights_make(worker->member, worker_link(worker, shard), shard);
-}
-
-int worker_lost(struct ramps_worker *worker, uint32_t shard)
-{
-	struct worker_link *link = worker_link(worker, shard);
-
-	link->broken = true;
-	worker->any_broken = true;
-	base_fail(-ENOTCONN, "server %s is gone; when it is started again the next call goes on with it",
-		  link->address);
-	base_error_peer(link->address);
-	return -ENOTCONN;
-}
-
-int worker_find_lost(struct ramps_worker *worker)
-{
-	uint32_t lost = 0, shards = worker->member->shards;
-
-	for (uint32_t shard = 0; shard < shards; shard++) {
-		struct worker_link *link = worker_link(worker, shard);
-
-		if (!link->broken && fabric_check(link->ep) == 0)
-			continue;
-		worker_lost(worker, shard);
-		lost++;
-	}
-	/* a list failed, and no server says that it is gone: believe none */
-	for (uint32_t shard = 0; !lost && shard < shards; shard++)
-		worker_lost(worker, shard);
-	return -ENOTCONN;
-}
-
-void worker_link_break(struct ramps_worker *worker, uint32_t shard)
-{
-	struct worker_link *link = worker_link(worker, shard);
-
-	fabric_abort(link->ep);
-	link->broken = true;
-	worker->any_broken = true;
-}
-
-/* All links are there again, and what was lost of pushes to slots has landed. */
-static void forgive(struct ramps_worker *worker)
-{
-	worker->any_broken = false;
-	for (struct worker_request *request = worker->first; request; request = request->next)
-		if (worker_is_push(request) && request->table->core.mode == RAMPS_SLOTS)
-			request->completion.status = 0;
-	if (!worker->posted_in_doubt)
-		worker->posted.status = 0;
-}
-
-int worker_links_repair(struct ramps_worker *worker)
-{
-	for (uint32_t shard = 0; shard < worker->member->shards; shard++) {
-		struct worker_link *link = worker_link(worker, shard);
-		uint64_t now = fabric_now(worker->fabric);
-		int ret;
-
-		if (!link->broken)
-			continue;
-		ret = worker_link_connect(worker, shard, CORE_JOIN_AGAIN, now + REPAIR_NS);
-		if (ret == -ECONNREFUSED || ret == -ETIMEDOUT)
-			ret = worker_lost(worker, shard);
-		if (ret) {
-			link->broken = true;
-			return ret;
-		}
-	}
-	forgive(worker);
-	return 0;
 }
 
 void worker_child_add(struct ramps_worker *worker, struct worker_child *child)
@@ -320,6 +127,7 @@ static int worker_make(struct fabric *fabric, struct worker_member *member, stru
 		return ret;
 	memset(made, 0, bytes);
 	made->fabric = fabric;
+	made->block = WORKER_BLOCK;
 	made->member = member;
 	alive = mmap(NULL, CORE_PAGE_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (alive == MAP_FAILED)
@@ -382,15 +190,6 @@ int worker_join(struct fabric *fabric, const struct worker_join_options *options
 out:
 	member_release(member);
 	return ret;
-}
-
-/* Looks whether the servers are there, and connects again where one was lost. */
-static int worker_links_check(struct ramps_worker *worker)
-{
-	for (uint32_t shard = 0; shard < worker->member->shards; shard++)
-		if (fabric_check(worker_link(worker, shard)->ep))
-			worker_lost(worker, shard);
-	return worker->any_broken ? worker_links_repair(worker) : 0;
 }
 
 int worker_clone(struct ramps_worker *worker, struct fabric *fabric, struct ramps_worker **clone)

@@ -202,7 +202,7 @@ int worker_push_direct(struct ramps_worker *worker, struct worker_request *reque
 	while (request->cursor < request->values) {
 		uint64_t left = request->values - request->cursor;
 
-		ret = block_post(worker, request, left < WORKER_BLOCK ? left : WORKER_BLOCK);
+		ret = block_post(worker, request, left < worker->block ? left : worker->block);
 		if (ret)
 			return ret;
 	}

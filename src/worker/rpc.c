@@ -73,7 +73,7 @@ int worker_call(struct ramps_worker *worker, uint32_t shard, struct core_request
 	return reply->status;
 }
 
-static int worker_execute(struct ramps_worker *worker, uint32_t shard, const struct fabric_op *op)
+int worker_execute(struct ramps_worker *worker, uint32_t shard, const struct fabric_op *op)
 {
 	struct worker_link *link = worker_link(worker, shard);
 	int ret = fabric_execute(link->ep, op, 1, &link->peer.completion,

@@ -32,33 +32,59 @@ static bool is_creator(struct ramps_worker *worker, const struct core_entry *ent
 	       entry->creator == core_state(worker->member->rank, worker->member->incarnation);
 }
 
+static uint64_t initial_word(const struct ramps_table *table, const void *initial, uint64_t at)
+{
+	if (table->core.type == RAMPS_INT64)
+		return ((const uint64_t *)initial)[at];
+	return (uint64_t)llrint(((const float *)initial)[at] * table->scale);
+}
+
+/* Adds to n words of one server, from `element` on, what they lack. */
+static int fill_words(struct ramps_worker *worker, struct ramps_table *table, uint64_t element,
+		      uint64_t n, const void *initial)
+{
+	uint32_t shard = worker_part_of(table, element);
+	const struct worker_part *part = &table->parts[shard];
+	uint64_t offset = part->data_offset + (element - part->first) * 8;
+	uint64_t now[WORKER_BLOCK], offsets[WORKER_BLOCK], addends[WORKER_BLOCK];
+	struct fabric_op op = {
+		.opcode = FABRIC_FETCH_ADD_LIST,
+		.region = CORE_WORDS,
+		.offsets = offsets,
+		.addends = addends,
+	};
+	int ret = worker_read(worker, shard, CORE_WORDS, offset, now, n * 8);
+
+	if (ret)
+		return ret;
+	for (uint64_t i = 0; i < n; i++) {
+		uint64_t lacks = initial_word(table, initial, element + i) - now[i];
+
+		if (!lacks)
+			continue;
+		offsets[op.count] = offset + i * 8;
+		addends[op.count++] = lacks;
+	}
+	return op.count ? worker_execute(worker, shard, &op) : 0;
+}
+
 /*
  * To direct words: this rank is the only one that changes them, so that it can add what they
  * lack.
  */
 static int fill_direct(struct ramps_worker *worker, struct ramps_table *table, const void *initial)
 {
-	uint64_t now[WORKER_BLOCK], lacks[WORKER_BLOCK];
+	uint64_t at = 0, n;
 
-	for (uint64_t at = 0; at < table->elements; at += WORKER_BLOCK) {
-		uint64_t n = table->elements - at < WORKER_BLOCK ? table->elements - at : WORKER_BLOCK;
+	for (; at < table->elements; at += n) {
+		const struct worker_part *part = &table->parts[worker_part_of(table, at)];
+		uint64_t left = part->first + part->elements - at;
+		int ret;
 
-		for (uint64_t i = 0; i < n; i++) {
-			uint32_t shard = worker_part_of(table, at + i);
-			struct worker_part *part = &table->parts[shard];
-			uint64_t offset = part->data_offset + (at + i - part->first) * 8;
-			int ret = worker_read(worker, shard, CORE_WORDS, offset, &now[i], 8);
-
-			if (table->core.type == RAMPS_INT64)
-				lacks[i] = ((const uint64_t *)initial)[at + i];
-			else
-				lacks[i] = (uint64_t)llrint(((const float *)initial)[at + i] *
-							    table->scale);
-			if (!ret && lacks[i] != now[i])
-				ret = worker_add(worker, shard, offset, lacks[i] - now[i]);
-			if (ret)
-				return ret;
-		}
+		n = left < worker->block ? left : worker->block;
+		ret = fill_words(worker, table, at, n, initial);
+		if (ret)
+			return ret;
 	}
 	return 0;
 }

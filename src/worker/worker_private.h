@@ -147,6 +147,7 @@ struct ramps_worker {
 	struct fabric *fabric;
 	uint32_t interrupt;
 	uint32_t inside;
+	uint32_t block; /* additions in one list, up to WORKER_BLOCK */
 	bool any_broken;
 	const uint64_t *alive; /* a word that is zero in a child after fork() */
 	struct worker_child *children;
@@ -195,7 +196,7 @@ struct ramps_clock {
 	struct worker_object *object;
 };
 
-/* member.c */
+/* link.c */
 int worker_link_connect(struct ramps_worker *worker, uint32_t shard, uint32_t how, uint64_t deadline_ns);
 int worker_links_repair(struct ramps_worker *worker);
 int worker_lost(struct ramps_worker *worker, uint32_t shard);
@@ -203,6 +204,10 @@ int worker_lost(struct ramps_worker *worker, uint32_t shard);
 int worker_find_lost(struct ramps_worker *worker);
 /* Breaks the link, so that nothing under way on it touches memory any more. */
 void worker_link_break(struct ramps_worker *worker, uint32_t shard);
+/* Looks whether the servers are there, and connects again where one was lost. */
+int worker_links_check(struct ramps_worker *worker);
+
+/* member.c */
 void worker_child_add(struct ramps_worker *worker, struct worker_child *child);
 void worker_child_remove(struct worker_child *child);
 
@@ -212,6 +217,7 @@ int worker_call(struct ramps_worker *worker, uint32_t shard, struct core_request
 int worker_read(struct ramps_worker *worker, uint32_t shard, uint32_t region, uint64_t offset,
 		void *dst, uint64_t len_bytes);
 int worker_add(struct ramps_worker *worker, uint32_t shard, uint64_t offset, uint64_t addend);
+int worker_execute(struct ramps_worker *worker, uint32_t shard, const struct fabric_op *op);
 uint64_t worker_deadline(struct ramps_worker *worker, int timeout_ms);
 bool worker_interrupted(struct ramps_worker *worker);
 
