@@ -56,6 +56,11 @@ int worker_flights_turn(struct ramps_worker *worker, uint32_t shard)
 
 	if (!ring->flights || ring->poster == worker)
 		return 0;
+	if (ring->abandoned)
+		return base_fail(-ESTALE,
+				 "a thread of this rank closed its worker after a push to %s had "
+				 "failed half-way: join anew",
+				 worker_link(worker, shard)->address);
 	if (ring->landed != ring->tail)
 		return base_fail(-EBUSY,
 				 "another thread of this rank lost its connection to %s in the "
@@ -63,6 +68,19 @@ int worker_flights_turn(struct ramps_worker *worker, uint32_t shard)
 				 worker_link(worker, shard)->address);
 	ring->poster = worker;
 	return 0;
+}
+
+/* The worker is being closed. */
+void worker_flights_abandon(struct ramps_worker *worker)
+{
+	for (uint32_t shard = 0; shard < worker->member->shards; shard++) {
+		struct worker_ring *ring = &worker->member->rings[shard];
+
+		if (ring->poster != worker)
+			continue;
+		ring->poster = NULL;
+		ring->abandoned = ring->landed != ring->tail;
+	}
 }
 
 /* All lists of the request are complete without an error. */

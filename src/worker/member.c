@@ -231,6 +231,8 @@ void worker_close(struct ramps_worker *worker)
 		worker_land(worker);
 	while (worker->children)
 		worker_child_remove(worker->children);
+	worker_flights_abandon(worker);
+	worker_objects_abandon(worker);
 	worker_unlink(worker);
 	fabric_close(worker->fabric);
 	worker_free(worker);

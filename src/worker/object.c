@@ -139,12 +139,33 @@ static int object_open(struct ramps_worker *worker, uint32_t kind, const char *n
 	return ret;
 }
 
-static int object_enter(struct worker_object *object)
+static int object_enter(struct ramps_worker *worker, struct worker_object *object)
 {
 	if (__atomic_exchange_n(&object->busy, 1, __ATOMIC_ACQUIRE))
 		return base_fail(-EBUSY, "another thread of this rank is in %s %s",
 				 kind_text(object->kind), object->name);
-	return 0;
+	if (__builtin_expect(!object->doubter && !object->abandoned, 1) || object->doubter == worker)
+		return 0;
+	__atomic_store_n(&object->busy, 0, __ATOMIC_RELEASE);
+	if (object->abandoned)
+		return base_fail(-ESTALE,
+				 "a thread of this rank closed its worker after %s %s had failed: join anew",
+				 kind_text(object->kind), object->name);
+	return base_fail(-EBUSY,
+			 "another thread of this rank lost its connection in %s %s: let it call again",
+			 kind_text(object->kind), object->name);
+}
+
+/* The worker is being closed. */
+void worker_objects_abandon(struct ramps_worker *worker)
+{
+	struct worker_member *member = worker->member;
+
+	pthread_mutex_lock(&member->lock);
+	for (struct worker_object *object = member->objects; object; object = object->next)
+		if (object->doubter == worker)
+			object->abandoned = true;
+	pthread_mutex_unlock(&member->lock);
 }
 
 /* Ends a call on the object; a lost server is noted. */
@@ -153,6 +174,10 @@ static int object_exit(struct ramps_worker *worker, struct worker_object *object
 	/* the object may be closed next, and what is under way reads into it */
 	if (ret < 0 && worker_pending(&worker_link(worker, object->shard)->peer.completion))
 		worker_link_break(worker, object->shard);
+	object->doubter = NULL;
+	if (ret < 0 && !worker_link(worker, object->shard)->ep->limits.fate_known &&
+	    (ret == -ENOTCONN || worker_link(worker, object->shard)->broken))
+		object->doubter = worker;
 	__atomic_store_n(&object->busy, 0, __ATOMIC_RELEASE);
 	if (ret == -ENOTCONN)
 		return worker_lost(worker, object->shard);
@@ -184,7 +209,7 @@ int worker_barrier_arrive(struct ramps_barrier *barrier, int timeout_ms)
 	struct ramps_worker *worker = barrier->child.worker;
 	struct worker_object *object = barrier->object;
 	uint64_t deadline_ns = worker_deadline(worker, timeout_ms);
-	int ret = object_enter(object);
+	int ret = object_enter(worker, object);
 
 	if (ret)
 		return ret;
@@ -200,7 +225,7 @@ int worker_barrier_wait(struct ramps_barrier *barrier, int timeout_ms)
 	struct ramps_worker *worker = barrier->child.worker;
 	struct worker_object *object = barrier->object;
 	uint64_t deadline_ns = worker_deadline(worker, timeout_ms);
-	int ret = object_enter(object);
+	int ret = object_enter(worker, object);
 
 	if (ret)
 		return ret;
@@ -243,7 +268,7 @@ int worker_clock_advance(struct ramps_clock *clock, int timeout_ms)
 	struct ramps_worker *worker = clock->child.worker;
 	struct worker_object *object = clock->object;
 	uint64_t deadline_ns = worker_deadline(worker, timeout_ms);
-	int ret = object_enter(object);
+	int ret = object_enter(worker, object);
 
 	if (ret)
 		return ret;
@@ -258,7 +283,7 @@ int worker_clock_wait(struct ramps_clock *clock, uint64_t staleness, int timeout
 {
 	struct ramps_worker *worker = clock->child.worker;
 	struct worker_object *object = clock->object;
-	int ret = object_enter(object);
+	int ret = object_enter(worker, object);
 
 	if (ret)
 		return ret;
@@ -271,7 +296,7 @@ int worker_clock_read(struct ramps_clock *clock, uint64_t *own, uint64_t *least)
 {
 	struct ramps_worker *worker = clock->child.worker;
 	struct worker_object *object = clock->object;
-	int ret = object_enter(object);
+	int ret = object_enter(worker, object);
 
 	if (ret)
 		return ret;

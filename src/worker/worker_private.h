@@ -48,6 +48,7 @@ struct worker_ring {
 	uint32_t cells;
 	struct worker_flight *flights; /* cells of them; NULL where the fabric loses nothing */
 	struct ramps_worker *poster;   /* whose connection carries what has not landed */
+	bool abandoned;                /* that one was closed before it had landed */
 };
 
 /* What a rank has pushed to a synchronous table, for all its clones. */
@@ -62,6 +63,9 @@ struct worker_object {
 	struct worker_object *next;
 	uint32_t kind, shard;
 	uint32_t busy; /* a call is in it */
+	/* Its connection broke in a call: until it is replaced an operation may still land. */
+	struct ramps_worker *doubter;
+	bool abandoned; /* the doubter was closed */
 	char name[RAMPS_NAME_BYTES];
 	union {
 		struct sync_barrier *barrier;
@@ -231,6 +235,7 @@ void worker_drain(struct ramps_worker *worker, struct fabric_completion *complet
 /* flight.c */
 int worker_flights_make(struct worker_member *member, const struct worker_link *link, uint32_t shard);
 void worker_flights_free(struct worker_member *member);
+void worker_flights_abandon(struct ramps_worker *worker);
 int worker_flights_turn(struct ramps_worker *worker, uint32_t shard);
 void worker_flights_landed(struct ramps_worker *worker, const struct worker_request *request);
 void worker_flights_all_landed(struct ramps_worker *worker, uint32_t shard);
@@ -243,6 +248,9 @@ int worker_request_progress(struct ramps_worker *worker, struct worker_request *
 int worker_request_give_up(struct ramps_worker *worker, struct worker_request *request, int ret);
 void worker_request_reset(struct worker_request *request);
 int worker_await(struct worker_request *request, uint32_t shard);
+
+/* object.c */
+void worker_objects_abandon(struct ramps_worker *worker);
 
 /* queue.c */
 int worker_request_run(struct ramps_worker *worker, struct worker_request *request, int timeout_ms);
