@@ -15,7 +15,7 @@
  *    NULL pointer to options means the defaults (and, where said, the environment).
  *  - A worker and everything opened from it belong to one thread at a time; ramps_worker_clone()
  *    gives another thread its own. Only ramps_worker_interrupt() may be called from anywhere.
- *  - Closing a worker before its tables, barriers and clocks is safe: their calls return
+ *  - Closing a worker before its tables, barriers, clocks and buffers is safe: their calls return
  *    -ENOTCONN, and each still has to be closed.
  *  - Names of jobs, tables, barriers and clocks are 1 to 63 bytes of letters, digits, '.', '_',
  *    '-' and '/', not beginning with '.' or '/', without "..".
@@ -50,6 +50,7 @@ struct ramps_worker;
 struct ramps_table;
 struct ramps_barrier;
 struct ramps_clock;
+struct ramps_buffer;
 
 /* The version of the library in use, "0.1.0". Never fails. */
 const char *ramps_version(void);
@@ -246,6 +247,25 @@ int ramps_worker_leave(struct ramps_worker *worker, int timeout_ms);
  * not block.
  */
 void ramps_worker_close(struct ramps_worker *worker);
+
+/*
+ * Memory that pulls and pushes move without a copy on the way. Over verbs the card has to know it
+ * first; other memory goes through a registered piece of the library's own. Over shared memory all
+ * memory is alike, and a buffer costs nothing.
+ *
+ * addr NULL: allocates len_bytes, zeroed, at a page's border. Else it is the caller's memory, which
+ * stays where it is until the buffer is closed. One worker's operations use it; clones make their own.
+ * Does not block.
+ * -ENOMEM  no memory, or no more may be locked: text names the limit; -ENOSPC  too many buffers
+ */
+int ramps_buffer_create(struct ramps_worker *worker, void *addr, size_t len_bytes,
+			struct ramps_buffer **buffer);
+
+/* The memory. Holds until the buffer is closed. */
+void *ramps_buffer_data(const struct ramps_buffer *buffer);
+
+/* No operation may be under way in it. NULL is allowed. */
+void ramps_buffer_close(struct ramps_buffer *buffer);
 
 /*
  * Tables: rows x dim values, row after row, split over the servers by range.

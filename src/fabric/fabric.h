@@ -164,6 +164,9 @@ struct fabric_ops {
 	int (*register_memory)(struct fabric *, struct fabric_memory *);
 	void (*unregister_memory)(struct fabric *, struct fabric_memory *);
 
+	int (*buffer_open)(struct fabric *, void *base, uint64_t len_bytes);
+	void (*buffer_close)(struct fabric *, void *base);
+
 	int (*listen)(struct fabric *, const char *address, struct fabric_listener **);
 	void (*listener_close)(struct fabric_listener *);
 	int (*next_event)(struct fabric_listener *, struct fabric_event *);
@@ -248,6 +251,22 @@ static inline void fabric_endpoint_close(struct fabric_endpoint *ep)
 static inline void fabric_abort(struct fabric_endpoint *ep)
 {
 	ep->ops->abort(ep);
+}
+
+/*
+ * Tells the fabric of local memory that operations will often use, so that it need not copy. It holds
+ * for all endpoints of this fabric until closed, or the fabric is. Where any memory is as good, this
+ * does nothing. -ENOMEM, -EINVAL (not within memory known already), -ENOSPC (too many).
+ */
+static inline int fabric_buffer_open(struct fabric *fabric, void *base, uint64_t len_bytes)
+{
+	return fabric->ops->buffer_open(fabric, base, len_bytes);
+}
+
+/* No operation may be under way in it. */
+static inline void fabric_buffer_close(struct fabric *fabric, void *base)
+{
+	fabric->ops->buffer_close(fabric, base);
 }
 
 /* Server */

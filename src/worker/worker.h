@@ -65,6 +65,11 @@ int worker_table_view(struct ramps_table *table, uint64_t first_row, uint64_t ro
 struct ramps_worker *worker_of_table(const struct ramps_table *table);
 void worker_table_close(struct ramps_table *table);
 
+int worker_buffer_create(struct ramps_worker *worker, void *addr, size_t len_bytes,
+			 struct ramps_buffer **buffer);
+void *worker_buffer_data(const struct ramps_buffer *buffer);
+void worker_buffer_close(struct ramps_buffer *buffer);
+
 int worker_barrier_open(struct ramps_worker *worker, const char *name,
 			const struct ramps_group *group, struct ramps_barrier **barrier);
 int worker_barrier_arrive(struct ramps_barrier *barrier, int timeout_ms);
