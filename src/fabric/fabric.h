@@ -445,6 +445,10 @@ static inline int fabric_wait_word(struct fabric_endpoint *ep, uint32_t region, 
 
 /* For fabrics */
 
+/* Where any local memory is as good as registered. */
+int fabric_any_buffer_open(struct fabric *fabric, void *base, uint64_t len_bytes);
+void fabric_any_buffer_close(struct fabric *fabric, void *base);
+
 /* What a wait by READs keeps in its endpoint: a READ may outlast the call that posted it. */
 struct fabric_reading {
 	struct fabric_completion completion;

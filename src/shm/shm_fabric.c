@@ -191,6 +191,12 @@ void shm_endpoint_free(struct shm_endpoint *ep)
 	free(ep);
 }
 
+/* Nothing is ever under way. */
+static void endpoint_abort(struct fabric_endpoint *base)
+{
+	shm_of(base)->broken = true;
+}
+
 static void endpoint_close(struct fabric_endpoint *base)
 {
 	struct shm_endpoint *ep = shm_of(base);
@@ -211,6 +217,8 @@ const struct fabric_ops shm_ops = {
 	.sleep = sleep_until,
 	.register_memory = register_memory,
 	.unregister_memory = unregister_memory,
+	.buffer_open = fabric_any_buffer_open,
+	.buffer_close = fabric_any_buffer_close,
 	.listen = shm_listen,
 	.listener_close = shm_listener_close,
 	.next_event = shm_next_event,
@@ -227,6 +235,7 @@ const struct fabric_ops shm_ops = {
 	.recv = shm_recv,
 	.check = shm_check,
 	.map = shm_map,
+	.abort = endpoint_abort,
 	.endpoint_close = endpoint_close,
 	.post = shm_post,
 	.poll = shm_poll,
