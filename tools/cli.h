@@ -3,6 +3,7 @@
 #ifndef CLI_H
 #define CLI_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -16,6 +17,7 @@ enum cli_status {
 
 #define CLI_TEXT_BYTES 32 /* holds what the cli_text functions write */
 
+int cmd_agent(int argc, char **argv);
 int cmd_serve(int argc, char **argv);
 int cmd_stat(int argc, char **argv);
 int cmd_run(int argc, char **argv);
@@ -48,6 +50,9 @@ const char *cli_text_rate(char *buf, double per_second);
 
 /* "3, 7-9" of ascending numbers; "..." after `most` ranges. "" of none. The caller frees it. */
 char *cli_text_ranks(const uint32_t *ranks, uint32_t count, uint32_t most);
+
+/* Whether the letter is one of perftest's for the verbs fabric: then RAMPS_VERBS says so from now on. */
+bool cli_verbs_letter(int letter, const char *value);
 
 /*
  * Aligned columns. A head is "<NAME" or ">NAME", for left and right, and ends with a tab unless it is the

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * ramps run: options, and what is to be started.
+ * ramps run: options, and where it runs.
  *
  * By itself it starts servers and workers here. Inside mpirun or srun, which start it once for each
  * rank, it starts the one worker of that rank, and for rank 0 the servers, under names that all
@@ -9,7 +9,6 @@
 #include <argp.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
@@ -20,19 +19,9 @@
 #include "api/api.h"
 #include "cli.h"
 #include "run.h"
-#include "shm/shm.h"
 #include "stat.h"
 
 #define MOST_WORKERS 4096u
-#define KEY_BYTES    32u
-
-struct options {
-	uint64_t workers, servers;
-	const char *job, *output_dir, *arena, *slots, *on_death;
-	bool no_prefix, dry_run, inside; /* inside: a launcher started this for one rank */
-	uint32_t rank, ranks;
-	char **program;
-};
 
 enum {
 	KEY_NO_PREFIX = 256,
@@ -42,6 +31,9 @@ enum {
 	KEY_ARENA,
 	KEY_SLOTS,
 	KEY_ON_DEATH,
+	KEY_LEASE,
+	KEY_HOSTS,
+	KEY_RSH,
 };
 
 static const struct argp_option argp_options[] = {
@@ -50,16 +42,20 @@ static const struct argp_option argp_options[] = {
 	{ "no-prefix", KEY_NO_PREFIX, NULL, 0, "leave the workers' output as it is", 0 },
 	{ "output-dir", KEY_OUTPUT_DIR, "DIR", 0, "write each one's output to files in DIR", 0 },
 	{ "dry-run", KEY_DRY_RUN, NULL, 0, "show what would be started", 0 },
+	{ "hosts", KEY_HOSTS, "FILE", 0, "run on the hosts of FILE, over verbs", 0 },
+	{ "rsh", KEY_RSH, "COMMAND", 0, "what runs a command on a host (ssh)", 0 },
+	{ "export", 'x', "NAME", 0, "send this variable too, beside RAMPS_*; again for more", 0 },
 	{ "job", KEY_JOB, "NAME", 0, "name of the job (RAMPS_JOB, else default)", 0 },
 	{ "arena", KEY_ARENA, "SIZE", 0, "as for ramps serve", 1 },
 	{ "slots", KEY_SLOTS, "SIZE", 0, "as for ramps serve", 1 },
 	{ "on-death", KEY_ON_DEATH, "fail|continue", 0, "as for ramps serve", 1 },
+	{ "lease", KEY_LEASE, "SECONDS", 0, "as for ramps serve", 1 },
 	{ 0 },
 };
 
 static error_t parse_option(int key, char *arg, struct argp_state *state)
 {
-	struct options *to = state->input;
+	struct run_options *to = state->input;
 
 	switch (key) {
 	case 'n':
@@ -89,6 +85,20 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
 	case KEY_ON_DEATH:
 		to->on_death = arg;
 		return 0;
+	case KEY_LEASE:
+		to->lease = arg;
+		return 0;
+	case KEY_HOSTS:
+		to->hosts_file = arg;
+		return 0;
+	case KEY_RSH:
+		to->rsh = arg;
+		return 0;
+	case 'x':
+		to->hosts.exports = cli_grow(to->hosts.exports, to->hosts.export_count + 1,
+					     sizeof(char *));
+		to->hosts.exports[to->hosts.export_count++] = arg;
+		return 0;
 	case ARGP_KEY_ARGS:
 		to->program = state->argv + state->next;
 		return 0;
@@ -104,7 +114,7 @@ static const struct argp parser = {
 	argp_options,
 	parse_option,
 	"[--] PROGRAM [ARGUMENT...]",
-	"Run a program as the workers of a job, with servers, on this machine. The workers find "
+	"Run a program as the workers of a job, with servers, on this machine or on those of a host file. The workers find "
 	"RAMPS_SERVERS, RAMPS_JOB, RAMPS_KEY_FILE, RAMPS_RANK and RAMPS_WORKERS in their "
 	"environment.\vThe first that fails ends all, and its status is the run's. Signals are "
 	"passed on to the workers. Nothing is left behind.",
@@ -112,90 +122,6 @@ static const struct argp parser = {
 	NULL,
 	NULL,
 };
-
-static char *text(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
-
-static char *text(const char *fmt, ...)
-{
-	va_list args;
-	char *made;
-
-	va_start(args, fmt);
-	if (vasprintf(&made, fmt, args) < 0)
-		cli_no_memory();
-	va_end(args);
-	return made;
-}
-
-/* What all ranks' processes of a launcher's job have in common, and no other job of this user here. */
-static void job_tag(const struct options *options, const struct run *run, char *tag, size_t len_bytes)
-{
-	const char *id = getenv("PMIX_NAMESPACE"), *step = NULL;
-	uint64_t hash = 0xcbf29ce484222325ull; /* FNV-1a */
-	char parent[32];
-
-	if (!options->inside) {
-		snprintf(tag, len_bytes, "run-%s", run->id);
-		return;
-	}
-	if (!id && getenv("SLURM_JOB_ID")) {
-		id = getenv("SLURM_JOB_ID");
-		step = getenv("SLURM_STEP_ID");
-	}
-	if (!id) {
-		snprintf(parent, sizeof(parent), "p%d", (int)getppid());
-		id = parent;
-	}
-	for (int i = 0; i < 2; i++)
-		for (const char *at = i ? step : id; at && *at; at++)
-			hash = (hash ^ (unsigned char)*at) * 0x100000001b3ull;
-	snprintf(tag, len_bytes, "run-%016llx", (unsigned long long)hash);
-}
-
-static void server_plan(const struct options *options, const struct run *run, const char *address,
-			uint32_t number, struct run_child *child)
-{
-	char **argv = cli_alloc(16, sizeof(*argv)), **set = cli_alloc(2, sizeof(*set));
-	uint32_t n = 0;
-
-	child->kind = RUN_SERVER;
-	child->number = number;
-	snprintf(child->name, sizeof(child->name), "server %u", number);
-	argv[n++] = text("/proc/self/exe");
-	argv[n++] = text("serve");
-	argv[n++] = text("%s", address);
-	argv[n++] = text("--fresh");
-	argv[n++] = text("--job=%s", options->job);
-	if (options->arena)
-		argv[n++] = text("--arena=%s", options->arena);
-	if (options->slots)
-		argv[n++] = text("--slots=%s", options->slots);
-	if (options->on_death)
-		argv[n++] = text("--on-death=%s", options->on_death);
-	child->argv = argv;
-	set[0] = text("RAMPS_RUN=%s", run->id);
-	child->environment = set;
-}
-
-static void worker_plan(const struct options *options, const struct run *run, const char *servers,
-			uint32_t rank, struct run_child *child)
-{
-	char **set = cli_alloc(8, sizeof(*set));
-	uint32_t n = 0;
-
-	child->kind = RUN_WORKER;
-	child->number = rank;
-	snprintf(child->name, sizeof(child->name), "rank %u", rank);
-	set[n++] = text("RAMPS_RUN=%s", run->id);
-	set[n++] = text("RAMPS_SERVERS=%s", servers);
-	set[n++] = text("RAMPS_JOB=%s", options->job);
-	set[n++] = text("RAMPS_RANK=%u", rank);
-	set[n++] = text("RAMPS_WORKERS=%u", options->ranks);
-	if (*run->private_dir)
-		set[n++] = text("RAMPS_KEY_FILE=%s/key", run->private_dir);
-	child->argv = options->program;
-	child->environment = set;
-}
 
 /* The key is for this run alone, in a directory that only this user reads. */
 static int key_place(struct run *run)
@@ -212,14 +138,16 @@ static int key_place(struct run *run)
 
 static int key_make(struct run *run)
 {
-	unsigned char key[KEY_BYTES];
 	char path[300];
 	int fd;
 
-	if (getrandom(key, sizeof(key), 0) != sizeof(key)) {
+	run->key_bytes = RUN_KEY_BYTES;
+	if (getrandom(run->key, run->key_bytes, 0) != run->key_bytes) {
 		cli_error("run", "random bytes for the key: %s", strerror(errno));
 		return -1;
 	}
+	if (run->hosts) /* it goes to the hosts, and is in no file here */
+		return 0;
 	if (key_place(run))
 		return -1;
 	if (!mkdtemp(run->private_dir)) {
@@ -229,7 +157,7 @@ static int key_make(struct run *run)
 	}
 	snprintf(path, sizeof(path), "%s/key", run->private_dir);
 	fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-	if (fd < 0 || write(fd, key, sizeof(key)) != sizeof(key)) {
+	if (fd < 0 || write(fd, run->key, run->key_bytes) != run->key_bytes) {
 		cli_error("run", "%s: %s", path, strerror(errno));
 		if (fd >= 0)
 			close(fd);
@@ -238,87 +166,6 @@ static int key_make(struct run *run)
 	}
 	close(fd);
 	return 0;
-}
-
-/* Fills run->children. The servers' addresses are the job's, whether this process starts them or
- * not. */
-static void plan(const struct options *options, struct run *run)
-{
-	char tag[RUN_NAME_BYTES], *servers = NULL;
-	const char *given = getenv("RAMPS_SERVERS");
-	bool starts = !given && (!options->inside || !options->rank);
-
-	job_tag(options, run, tag, sizeof(tag));
-	run->servers = starts ? (uint32_t)options->servers : 0;
-	run->workers = options->inside ? 1 : options->ranks;
-	run->ranks = options->ranks;
-	run->children = cli_alloc(run->servers + run->workers, sizeof(*run->children));
-	for (uint32_t i = 0; i < options->servers && !given; i++) {
-		char *address = text("shm://%s-%u", tag, i), *before = servers;
-
-		servers = before ? text("%s,%s", before, address) : text("%s", address);
-		free(before);
-		if (starts) {
-			server_plan(options, run, address, i, &run->children[i]);
-			shm_directory(address, run->children[i].directory,
-				      sizeof(run->children[i].directory));
-		}
-		free(address);
-	}
-	for (uint32_t i = 0; i < run->workers; i++)
-		worker_plan(options, run, given ? given : servers,
-			    options->inside ? options->rank : i, &run->children[run->servers + i]);
-	free(servers);
-}
-
-/* As a shell would read it. */
-static void word_show(const char *word)
-{
-	if (*word && !strpbrk(word, " \t\n\"'`\\$&;|<>()*?[]#~{}!")) {
-		printf(" %s", word);
-		return;
-	}
-	fputs(" '", stdout);
-	for (const char *at = word; *at; at++) {
-		if (*at == '\'')
-			fputs("'\\''", stdout);
-		else
-			putchar(*at);
-	}
-	putchar('\'');
-}
-
-static void plan_show(const struct run *run)
-{
-	for (uint32_t i = 0; i < run->servers + run->workers; i++) {
-		const struct run_child *child = &run->children[i];
-
-		printf("%s:", child->name);
-		for (char **set = child->environment; *set; set++)
-			word_show(*set);
-		if (child->kind == RUN_SERVER)
-			fputs(" ramps", stdout);
-		for (char **arg = child->argv + (child->kind == RUN_SERVER); *arg; arg++)
-			word_show(*arg);
-		putchar('\n');
-	}
-}
-
-static void list_free(char **list)
-{
-	for (char **at = list; *at; at++)
-		free(*at);
-	free(list);
-}
-
-static void plan_free(struct run *run)
-{
-	for (uint32_t i = 0; i < run->servers + run->workers; i++) {
-		list_free(run->children[i].environment);
-		if (run->children[i].kind == RUN_SERVER)
-			list_free(run->children[i].argv);
-	}
-	free(run->children);
 }
 
 /* If nobody has joined, the program has no use for servers. */
@@ -350,7 +197,7 @@ static bool in_batch_script(void)
 }
 
 /* Who runs where: from the options, or from the launcher that started this. 0, or an exit status. */
-static int ranks_take(struct options *options)
+static int ranks_take(struct run_options *options)
 {
 	int ret = in_batch_script() ? 0 : base_end("run", api_rank(&options->rank, &options->ranks));
 
@@ -374,6 +221,46 @@ static int ranks_take(struct options *options)
 	return 0;
 }
 
+/* With a host file: where all is to run. 0, or an exit status. */
+static int hosts_take(struct run_options *options, struct run *run)
+{
+	struct run_hosts *hosts = &options->hosts;
+	ssize_t length;
+
+	if (!options->hosts_file) {
+		if (!options->rsh)
+			return CLI_OK;
+		cli_error("run", "--rsh without --hosts: name the hosts");
+		return CLI_USAGE;
+	}
+	if (options->inside) {
+		cli_error("run", "--hosts inside a launcher, which has chosen the hosts");
+		return CLI_USAGE;
+	}
+	if (run_hosts_read(hosts, options->hosts_file))
+		return CLI_USAGE;
+	hosts->rsh = run_words(options->rsh ? options->rsh : "ssh");
+	length = readlink("/proc/self/exe", hosts->ramps, sizeof(hosts->ramps) - 1);
+	if (length <= 0 || !hosts->rsh[0] || !getcwd(hosts->directory, sizeof(hosts->directory))) {
+		cli_error("run", "%s", hosts->rsh[0] ? strerror(errno) : "--rsh says no command");
+		return CLI_FAILED;
+	}
+	hosts->ramps[length] = '\0';
+	if (hosts->servers)
+		options->servers = hosts->servers;
+	else
+		hosts->list[0].servers = (uint32_t)options->servers;
+	if (options->workers > hosts->workers || !hosts->workers) {
+		cli_error("run", "-n %llu, but %s has room for %u workers: write workers=N behind a host",
+			  (unsigned long long)options->workers, options->hosts_file, hosts->workers);
+		return CLI_USAGE;
+	}
+	if (!options->workers)
+		options->ranks = hosts->workers;
+	run->hosts = hosts;
+	return CLI_OK;
+}
+
 /* Two runs may have the same pid, in containers that share memory. */
 static void id_make(struct run *run)
 {
@@ -384,21 +271,47 @@ static void id_make(struct run *run)
 	snprintf(run->id, sizeof(run->id), "%d-%08x", (int)getpid(), number);
 }
 
+/* For workers on other hosts: the key of servers that are there. */
+static int key_read(struct run *run)
+{
+	const char *path = getenv("RAMPS_KEY_FILE");
+	FILE *file;
+
+	if (!run->hosts || !path)
+		return 0;
+	file = fopen(path, "re");
+	if (file)
+		run->key_bytes = (uint32_t)fread(run->key, 1, sizeof(run->key), file);
+	if (!file || ferror(file) || !run->key_bytes) {
+		cli_error("run", "RAMPS_KEY_FILE %s: %s", path,
+			  run->key_bytes || !file ? strerror(errno) : "empty");
+		if (file)
+			fclose(file);
+		return -1;
+	}
+	fclose(file);
+	return 0;
+}
+
 /* What is made before anything is started, if not for show: a folder for output, and the key. */
-static int places_make(const struct options *options, struct run *run)
+static int places_make(const struct run_options *options, struct run *run)
 {
 	if (run->output_dir && !options->dry_run && mkdir(run->output_dir, 0777) && errno != EEXIST) {
 		cli_error("run", "%s: %s", run->output_dir, strerror(errno));
 		return -1;
 	}
-	if (options->inside || getenv("RAMPS_SERVERS"))
+	if (options->inside)
+		return 0;
+	if (getenv("RAMPS_SERVERS"))
+		return key_read(run);
+	if (options->dry_run && run->hosts)
 		return 0;
 	return options->dry_run ? key_place(run) : key_make(run);
 }
 
 int cmd_run(int argc, char **argv)
 {
-	struct options options = { .servers = 1 };
+	struct run_options options = { .servers = 1 };
 	struct run run = { 0 };
 	int status;
 
@@ -408,6 +321,8 @@ int cmd_run(int argc, char **argv)
 		cli_error("run", "%s", ramps_last_error()->text);
 		status = CLI_USAGE;
 	}
+	if (!status)
+		status = hosts_take(&options, &run);
 	if (status)
 		return status;
 	run.prefix = !options.no_prefix;
@@ -416,11 +331,12 @@ int cmd_run(int argc, char **argv)
 	run_signals_block(&run);
 	if (places_make(&options, &run))
 		return CLI_FAILED;
-	plan(&options, &run);
+	run_plan(&options, &run);
 	if (options.dry_run)
-		plan_show(&run);
+		run_plan_show(&run);
 	else
 		status = run_loop(&run);
-	plan_free(&run);
+	run_plan_free(&run);
+	run_hosts_free(&options.hosts);
 	return status;
 }

@@ -16,10 +16,11 @@ struct command {
 };
 
 static const struct command commands[] = {
-	{ "run", "start servers and workers of a job on this machine", cmd_run },
+	{ "run", "start servers and workers of a job, here or on hosts", cmd_run },
 	{ "train", "train a model on images, as a worker of a job", cmd_train },
 	{ "serve", "run a server until SIGTERM or SIGINT", cmd_serve },
 	{ "stat", "show what servers hold and their workers do", cmd_stat },
+	{ "agent", NULL, cmd_agent }, /* for ramps run alone */
 };
 
 #define COMMANDS (sizeof(commands) / sizeof(commands[0]))
@@ -27,7 +28,7 @@ static const struct command commands[] = {
 static void print_help(FILE *out)
 {
 	fputs("Usage: ramps COMMAND [OPTION...]\n\n", out);
-	for (size_t i = 0; i < COMMANDS; i++)
+	for (size_t i = 0; i < COMMANDS && commands[i].summary; i++)
 		fprintf(out, "  %-8s %s\n", commands[i].name, commands[i].summary);
 	fputs("\n'ramps COMMAND --help' lists a command's options, 'ramps --version' says the version.\n",
 	      out);
@@ -64,7 +65,7 @@ static int unknown(const char *name)
 	const struct command *nearest = NULL;
 	size_t least = 4;
 
-	for (size_t i = 0; i < COMMANDS; i++) {
+	for (size_t i = 0; i < COMMANDS && commands[i].summary; i++) {
 		size_t d = distance(name, commands[i].name);
 
 		if (d < least && d < strlen(commands[i].name) - 1) {

@@ -28,12 +28,12 @@
 #define FLUSH_NS    500000000u
 #define ABSENT_NS   10000000000u /* a rank that has not joined by then does without servers */
 #define OTHERS_MS   20
+#define BEGIN_NS    60000000000u
 #define ASKED_MOST  3
 #define CHILDREN(r) ((r)->servers + (r)->workers)
 
-static const int passed[] = { SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGTSTP };
-
 enum phase {
+	SERVERS_BEGIN, /* on other hosts: the workers wait until all have told their addresses */
 	RUNNING,
 	WORKERS_DONE, /* other ranks of the job may still need our servers */
 	SERVERS_END,
@@ -49,6 +49,7 @@ struct loop {
 	int status;
 	uint64_t kill_ns;  /* when those left are killed; 0: never */
 	uint64_t flush_ns; /* how long the output is waited for; 0: for ever */
+	uint64_t begin_ns; /* when the servers have to have told */
 	uint64_t done_ns;  /* when our workers had ended */
 	bool servers_asked;
 	uint64_t passed_on; /* a bit for each signal to the workers */
@@ -65,70 +66,22 @@ static uint64_t now_ns(void)
 	return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
-static void child_exec(const struct loop *loop, const struct run_child *child, const int ends[2],
-		       pid_t parent)
+static int children_start(struct loop *loop, enum run_kind kind)
 {
-	int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
-
-	setpgid(0, 0);
-	prctl(PR_SET_PDEATHSIG, SIGKILL);
-	if (getppid() != parent)
-		_exit(CLI_FAILED);
-	run_janitor_add(loop->run, getpid());
-	/* In a script's background we were started with SIGINT ignored: workers are not to inherit
-	 * that. */
-	for (size_t i = 0; i < sizeof(passed) / sizeof(passed[0]); i++)
-		if (passed[i] != SIGHUP || !loop->run->hangup_ignored)
-			signal(passed[i], SIG_DFL);
-	signal(SIGPIPE, SIG_DFL);
-	setrlimit(RLIMIT_NOFILE, &loop->files);
-	/* A terminal can't be read from its background; a file or pipe is for the first worker. */
-	if (child->kind == RUN_SERVER || child->number || isatty(STDIN_FILENO))
-		dup2(null, STDIN_FILENO);
-	if (ends[0] >= 0)
-		dup2(ends[0], STDOUT_FILENO);
-	if (ends[1] >= 0)
-		dup2(ends[1], STDERR_FILENO);
-	for (char **set = child->environment; *set; set++)
-		putenv(*set);
-	sigprocmask(SIG_SETMASK, &loop->run->before, NULL);
-	execvp(child->argv[0], child->argv);
-	cli_error("run", "%s: %s", child->argv[0], strerror(errno));
-	_exit(errno == ENOENT ? 127 : 126);
-}
-
-static int child_start(struct loop *loop, struct run_child *child)
-{
-	pid_t parent = getpid();
-	int ends[2], ret = 0;
-
-	if (run_output_open(loop->run, child, ends))
-		ret = -1;
-	if (!ret) {
-		child->pid = fork();
-		if (!child->pid)
-			child_exec(loop, child, ends, parent);
-		if (child->pid < 0) {
-			child->pid = 0;
-			run_say(loop->run, "starting %s: %s", child->name, strerror(errno));
-			ret = -1;
-		} else {
-			setpgid(child->pid, child->pid);
-		}
-	}
-	for (int i = 0; i < 2; i++)
-		if (ends[i] >= 0)
-			close(ends[i]);
-	return ret;
+	for (uint32_t i = 0; i < CHILDREN(loop->run); i++)
+		if (loop->run->children[i].kind == kind &&
+		    run_child_start(loop->run, &loop->run->children[i], &loop->files))
+			return -1;
+	return 0;
 }
 
 static void children_signal(const struct loop *loop, enum run_kind kind, int number)
 {
 	for (uint32_t i = 0; i < CHILDREN(loop->run); i++) {
-		const struct run_child *child = &loop->run->children[i];
+		struct run_child *child = &loop->run->children[i];
 
 		if (child->pid && child->kind == kind)
-			kill(-child->pid, number);
+			run_child_signal(child, number);
 	}
 }
 
@@ -183,6 +136,7 @@ static void child_ended(struct loop *loop, struct run_child *child, int wait_sta
 	bool expected = child->kind == RUN_SERVER ? loop->phase >= SERVERS_END : status == 0;
 
 	child->pid = 0;
+	run_child_leave(child);
 	run_output_drain(&child->out);
 	run_output_drain(&child->err);
 	if (expected || loop->phase >= FAILED)
@@ -277,9 +231,40 @@ static void gone(struct loop *loop)
 	loop->phase = GONE;
 }
 
+/* Starts the workers when the servers' addresses are known. */
+static void servers_begin(struct loop *loop)
+{
+	struct run *run = loop->run;
+	char *servers = run->hosts ? run_hosts_servers(run) : NULL, *set;
+
+	if (run->hosts && run->servers && !servers) {
+		if (now_ns() < loop->begin_ns)
+			return;
+		run_say(run, "the servers have not begun to serve within %u s",
+			(unsigned int)(BEGIN_NS / 1000000000u));
+		fail(loop, CLI_FAILED);
+		return;
+	}
+	for (uint32_t i = run->servers; servers && i < CHILDREN(run); i++) {
+		char **last = run->children[i].environment;
+
+		while (*last)
+			last++;
+		if (asprintf(&set, "RAMPS_SERVERS=%s", servers) < 0)
+			cli_no_memory();
+		*last = set;
+	}
+	free(servers);
+	loop->phase = RUNNING;
+	if (children_start(loop, RUN_WORKER))
+		fail(loop, CLI_FAILED);
+}
+
 /* Moves on when those that a phase waits for are gone. True: all is over. */
 static bool phase_over(struct loop *loop)
 {
+	if (loop->phase == SERVERS_BEGIN)
+		servers_begin(loop);
 	if (loop->phase == RUNNING && !children_left(loop, RUN_WORKER)) {
 		loop->phase = WORKERS_DONE;
 		loop->done_ns = now_ns();
@@ -308,6 +293,8 @@ static int poll_ms(const struct loop *loop)
 {
 	uint64_t now = now_ns(), until = loop->phase == GONE ? loop->flush_ns : loop->kill_ns;
 
+	if (loop->phase == SERVERS_BEGIN)
+		until = loop->begin_ns;
 	if (loop->phase == WORKERS_DONE)
 		return OTHERS_MS;
 	if (!until)
@@ -374,12 +361,12 @@ void run_signals_block(struct run *run)
 	run->hangup_ignored = !sigaction(SIGHUP, NULL, &hangup) && hangup.sa_handler == SIG_IGN;
 	sigemptyset(&run->taken);
 	sigaddset(&run->taken, SIGCHLD);
-	for (size_t i = 0; i < sizeof(passed) / sizeof(passed[0]); i++)
-		if (passed[i] != SIGHUP || !run->hangup_ignored)
-			sigaddset(&run->taken, passed[i]);
+	for (size_t i = 0; i < run_passed_count; i++)
+		if (run_passed[i] != SIGHUP || !run->hangup_ignored)
+			sigaddset(&run->taken, run_passed[i]);
 	sigprocmask(SIG_BLOCK, &run->taken, &run->before);
-	for (size_t i = 0; i < sizeof(passed) / sizeof(passed[0]); i++)
-		sigdelset(&run->before, passed[i]);
+	for (size_t i = 0; i < run_passed_count; i++)
+		sigdelset(&run->before, run_passed[i]);
 	sigdelset(&run->before, SIGCHLD);
 	signal(SIGCHLD, SIG_DFL); /* ignored, children would not be waited for */
 	signal(SIGPIPE, SIG_IGN);
@@ -424,9 +411,9 @@ int run_loop(struct run *run)
 	loop.outputs = cli_alloc(3 + 2 * CHILDREN(run), sizeof(struct run_output *));
 	for (uint32_t i = 0; i < CHILDREN(run); i++)
 		run->children[i].out.from = run->children[i].err.from = -1;
-	for (uint32_t i = 0; i < CHILDREN(run) && loop.phase != FAILED; i++)
-		if (child_start(&loop, &run->children[i]))
-			fail(&loop, CLI_FAILED);
+	loop.begin_ns = now_ns() + BEGIN_NS;
+	if (children_start(&loop, RUN_SERVER))
+		fail(&loop, CLI_FAILED);
 	watch(&loop);
 	run_janitor_dismiss(run);
 	close(loop.signals);

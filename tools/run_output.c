@@ -135,16 +135,24 @@ int run_output_open(struct run *run, struct run_child *child, int child_ends[2])
 {
 	child->out.from = child->err.from = -1;
 	child_ends[0] = child_ends[1] = -1;
-	if (run->output_dir) {
-		child_ends[0] = file_open(run, child, "out");
-		child_ends[1] = file_open(run, child, "err");
-		return child_ends[0] < 0 || child_ends[1] < 0 ? -1 : 0;
-	}
-	/* The line that says where a server serves is for those who start it by hand. */
-	if (child->kind == RUN_SERVER) {
+	/* The line that says where a server serves is for those who start it by hand, and for us. */
+	if (child->kind == RUN_SERVER && child->host) {
+		child->out.heard = child->heard;
+		if (pipe_open(&child->out, &run->sinks[0], child, &child_ends[0]))
+			return -1;
+	} else if (child->kind == RUN_SERVER && !run->output_dir) {
 		child_ends[0] = open("/dev/null", O_WRONLY | O_CLOEXEC);
-		return pipe_open(&child->err, &run->sinks[1], child, &child_ends[1]);
+	} else if (run->output_dir) {
+		child_ends[0] = file_open(run, child, "out");
+		if (child_ends[0] < 0)
+			return -1;
 	}
+	if (run->output_dir) {
+		child_ends[1] = file_open(run, child, "err");
+		return child_ends[1] < 0 ? -1 : 0;
+	}
+	if (child->kind == RUN_SERVER)
+		return pipe_open(&child->err, &run->sinks[1], child, &child_ends[1]);
 	if (!run->prefix)
 		return 0;
 	if (pipe_open(&child->out, &run->sinks[0], child, &child_ends[0]))
@@ -152,8 +160,26 @@ int run_output_open(struct run *run, struct run_child *child, int child_ends[2])
 	return pipe_open(&child->err, &run->sinks[1], child, &child_ends[1]);
 }
 
+/* "... at verbs://HOST:PORT, ..." */
+static void line_hear(char *heard, const char *line, size_t len_bytes)
+{
+	const char *at = memmem(line, len_bytes, "verbs://", 8);
+	size_t length = 0;
+
+	if (!at || *heard)
+		return;
+	while (at + length < line + len_bytes && !strchr(", \n", at[length]) && length < 255)
+		length++;
+	memcpy(heard, at, length);
+	heard[length] = '\0';
+}
+
 static void line_pass(struct run_output *output, const char *line, size_t len_bytes)
 {
+	if (output->heard) {
+		line_hear(output->heard, line, len_bytes);
+		return;
+	}
 	sink_add(output->to, output->prefix, strlen(output->prefix));
 	sink_add(output->to, line, len_bytes);
 	if (!len_bytes || line[len_bytes - 1] != '\n')
