@@ -94,7 +94,7 @@ static int make_regions(struct core_arena *arena, const struct core_arena_option
 			ret = arena_allocate(arena, memory->fd, 0, fixed);
 		if (ret == 0)
 			ret = arena_map(memory, fixed + arena->arena_bytes, PROT_READ | PROT_WRITE);
-		arena->allocated[mapped[i]] = fixed;
+		arena->allocated[mapped[i]] = memory->ready_bytes = fixed;
 	}
 	return ret ? ret : arena_write_header(arena, options);
 }

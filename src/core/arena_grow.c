@@ -44,7 +44,7 @@ int core_arena_extend(struct core_arena *arena, uint32_t region, uint64_t end)
 		core_arena_trim(arena, region, have);
 		return ret;
 	}
-	arena->allocated[region] = end;
+	arena->allocated[region] = arena->memory[region].ready_bytes = end;
 	core_arena_account(arena);
 	return 0;
 }
@@ -65,7 +65,7 @@ void core_arena_trim(struct core_arena *arena, uint32_t region, uint64_t end)
 	 */
 	if (page > end && posix_fallocate(memory->fd, (off_t)end, (off_t)(page - end)) == 0)
 		memset((char *)memory->base + end, 0, page - end);
-	arena->allocated[region] = end;
+	arena->allocated[region] = memory->ready_bytes = end;
 	core_arena_account(arena);
 }
 

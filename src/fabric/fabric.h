@@ -118,6 +118,7 @@ struct fabric_limits {
 struct fabric_memory {
 	void *base;
 	uint64_t len_bytes;
+	uint64_t ready_bytes; /* what memory is behind; it may grow. 0: all */
 	int fd;
 	void *handle; /* the fabric's */
 };
@@ -139,6 +140,7 @@ struct fabric_event {
 struct fabric {
 	const struct fabric_ops *ops;
 	uint64_t lease_ns; /* server: how soon a silent peer is noticed; set before listening, 0: 5 s */
+	bool grants_ready; /* a grant covers what is ready then: grant again what has grown */
 	bool sees_deaths; /* fabric_peer_gone() knows; else a silent peer is dead when its lease ends */
 };
 
@@ -149,6 +151,7 @@ struct fabric_endpoint {
 	const char *address;  /* of the peer, for people */
 	void *user;           /* the caller's, NULL at first */
 	uint32_t outstanding; /* lists posted and not complete: kept up by the fabric */
+	uint32_t crowd; /* the caller's: how many may wait at the peer beside it, for fabrics that READ; 0 */
 };
 
 struct fabric_listener {
@@ -335,8 +338,8 @@ static inline int fabric_loopback(struct fabric_listener *listener, struct fabri
 
 /*
  * Gives the endpoint's peer the rights (enum fabric_rights) on registered memory as region
- * `region`, below FABRIC_MAX_REGIONS, each once. The peer may use it when it has received a
- * message sent later.
+ * `region`, below FABRIC_MAX_REGIONS. The peer may use it when it has received a message sent later.
+ * Each region once; where fabric.grants_ready, again with the same memory when more of it is ready.
  */
 static inline int fabric_grant(struct fabric_endpoint *ep, uint32_t region,
 			       const struct fabric_memory *memory, uint32_t rights)

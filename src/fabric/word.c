@@ -64,6 +64,8 @@ int fabric_wait_by_reading(struct fabric_endpoint *ep, struct fabric_reading *re
 	int ret = poll_until_done(ep, reading, last); /* of a wait before this */
 
 	*value = wait->seen;
+	if (wait->region >= FABRIC_MAX_REGIONS) /* an operation's region has fewer bits */
+		return base_fail(-EACCES, "%s has not granted region %u", ep->address, wait->region);
 	while (!ret) {
 		ret = read_once(ep, reading, wait, last);
 		if (ret)

@@ -34,8 +34,8 @@ static int handle(struct ps_server *server, struct ps_link *link)
 	if (rq->kind == CORE_JOIN)
 		return ps_join(server, link, rq, reply);
 	if (rq->kind == CORE_LOOK && link->rank == PS_NO_RANK)
-		return fabric_grant(link->ep, CORE_PUBLISHED, &server->arena->memory[CORE_PUBLISHED],
-				    FABRIC_MAY_READ);
+		return fabric_grant(link->ep, CORE_PUBLISHED,
+				    &server->arena->memory[CORE_PUBLISHED], FABRIC_MAY_READ);
 	if (link->rank == PS_NO_RANK)
 		return base_fail(-EPROTO, "join first");
 	switch (rq->kind) {

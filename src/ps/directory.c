@@ -65,6 +65,32 @@ static uint64_t place(uint64_t *end, uint64_t len_bytes, uint64_t align)
 	return at;
 }
 
+/*
+ * Where growing means to register anew, and to tell all peers, it is done in steps that grow with what
+ * is there.
+ */
+static int extend(struct ps_server *server, uint32_t region, uint64_t end)
+{
+	struct core_arena *arena = server->arena;
+	uint64_t have = arena->allocated[region], step = core_arena_free(arena) / 2;
+	int ret = -ENOSPC;
+
+	if (end <= have)
+		return 0;
+	if (!server->fabric->grants_ready)
+		return core_arena_extend(arena, region, end);
+	if (step > have)
+		step = have;
+	step = core_round_up(have + step, CORE_PAGE_BYTES);
+	if (step > end)
+		ret = core_arena_extend(arena, region, step);
+	if (ret < 0)
+		ret = core_arena_extend(arena, region, end);
+	if (ret == 0 && region != CORE_PRIVATE)
+		ret = ps_grant_again(server, region);
+	return ret;
+}
+
 static int allocate(struct ps_server *server, const struct core_entry *e)
 {
 	const uint64_t ends[CORE_REGIONS] = {
@@ -72,30 +98,42 @@ static int allocate(struct ps_server *server, const struct core_entry *e)
 		[CORE_PUBLISHED] = e->published_end,
 		[CORE_PRIVATE] = e->private_end,
 	};
-	uint64_t need = 0, left = core_arena_free(server->arena);
+	uint64_t need = 0, lacks = 0, left = core_arena_free(server->arena);
 	int ret = 0;
 
-	for (uint32_t r = 0; r < CORE_REGIONS; r++)
-		if (r != CORE_SLOTS)
-			need += ends[r] - server->ends[r];
-	if (need > left)
+	for (uint32_t r = 0; r < CORE_REGIONS; r++) {
+		if (r == CORE_SLOTS)
+			continue;
+		need += ends[r] - server->ends[r];
+		if (ends[r] > server->arena->allocated[r])
+			lacks += ends[r] - server->arena->allocated[r];
+	}
+	if (lacks > left)
 		return base_fail(-ENOSPC,
 				 "%s %s needs %" PRIu64 " bytes, the arena of %" PRIu64
 				 " has %" PRIu64 " left: start the server with a larger arena",
 				 kinds[e->kind], e->name, need, server->arena->arena_bytes, left);
 	for (uint32_t r = 0; r < CORE_REGIONS && ret == 0; r++)
 		if (r != CORE_SLOTS)
-			ret = core_arena_extend(server->arena, r, ends[r]);
+			ret = extend(server, r, ends[r]);
 	return ret;
 }
 
-/* Of an entry that was not published; another may fit. */
+/*
+ * Of an entry that was not published; another may fit. What a card has pinned stays where it is: with
+ * other pages behind the same addresses, the card and this process would see different memory.
+ */
 static void give_back(struct ps_server *server, const uint64_t ends[CORE_REGIONS])
 {
 	for (uint32_t r = 0; r < CORE_REGIONS; r++) {
 		server->ends[r] = ends[r];
-		if (r != CORE_SLOTS)
+		if (r == CORE_SLOTS)
+			continue;
+		if (!server->fabric->grants_ready)
 			core_arena_trim(server->arena, r, ends[r]);
+		else
+			memset(core_arena_at(server->arena, r, ends[r]), 0,
+			       server->arena->allocated[r] - ends[r]);
 	}
 }
 

@@ -129,16 +129,35 @@ static int make_room(struct ps_server *server, const struct ps_link *link, const
 	return base_fail(-EAGAIN, "rank %u: its old process is being fenced", rq->rank);
 }
 
+int ps_grant(struct ps_server *server, struct fabric_endpoint *ep, uint32_t region)
+{
+	return fabric_grant(ep, region, &server->arena->memory[region],
+			    region == CORE_WORDS ? FABRIC_MAY_READ | FABRIC_MAY_ATOMIC : FABRIC_MAY_READ);
+}
+
+int ps_grant_again(struct ps_server *server, uint32_t region)
+{
+	int ret = ps_grant(server, server->self.ep, region);
+	struct ps_link *link;
+
+	for (uint32_t rank = 0; rank < ps_workers(server); rank++) {
+		LIST_FOREACH(link, &server->ranks[rank].links, siblings)
+		if (!ret && !link->is_closing)
+			ret = ps_grant(server, link->ep, region);
+		if (ret == -ENOTCONN)
+			ret = 0;
+	}
+	return ret;
+}
+
 static int grant(struct ps_server *server, struct ps_link *link, uint32_t rank)
 {
-	struct fabric_memory *memory = server->arena->memory;
 	int ret = ps_ring_open(server, rank);
 
 	if (ret == 0)
-		ret = fabric_grant(link->ep, CORE_WORDS, &memory[CORE_WORDS],
-				   FABRIC_MAY_READ | FABRIC_MAY_ATOMIC);
+		ret = ps_grant(server, link->ep, CORE_WORDS);
 	if (ret == 0)
-		ret = fabric_grant(link->ep, CORE_PUBLISHED, &memory[CORE_PUBLISHED], FABRIC_MAY_READ);
+		ret = ps_grant(server, link->ep, CORE_PUBLISHED);
 	if (ret == 0)
 		ret = fabric_grant(link->ep, CORE_SLOTS, server->ranks[rank].slots, FABRIC_MAY_WRITE);
 	return ret;

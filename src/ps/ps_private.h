@@ -160,6 +160,10 @@ int ps_join(struct ps_server *server, struct ps_link *link, const struct core_re
 	    struct core_reply *reply);
 int ps_leave(struct ps_server *server, struct ps_link *link);
 void ps_set_state(struct ps_server *server, uint32_t rank, uint32_t state, uint32_t incarnation);
+/* Gives a peer what every worker may do with words or published. */
+int ps_grant(struct ps_server *server, struct fabric_endpoint *ep, uint32_t region);
+/* To all peers again, after the region has grown. */
+int ps_grant_again(struct ps_server *server, uint32_t region);
 void ps_set_active(struct ps_server *server, uint32_t rank, bool active);
 
 /* links.c */

@@ -71,17 +71,14 @@ static void find_parts(struct ps_server *server)
 
 static int open_loopback(struct ps_server *server)
 {
-	struct fabric_memory *memory = server->arena->memory;
 	struct fabric_endpoint *ep;
 	int ret = fabric_loopback(server->listener, &ep);
 
 	if (ret < 0)
 		return ret;
 	server->self.ep = ep;
-	ret = fabric_grant(ep, CORE_WORDS, &memory[CORE_WORDS], FABRIC_MAY_READ | FABRIC_MAY_ATOMIC);
-	if (ret == 0)
-		ret = fabric_grant(ep, CORE_PUBLISHED, &memory[CORE_PUBLISHED], FABRIC_MAY_READ);
-	return ret;
+	ret = ps_grant(server, ep, CORE_WORDS);
+	return ret ? ret : ps_grant(server, ep, CORE_PUBLISHED);
 }
 
 static int start(struct ps_server *server, const char *address)
