@@ -51,13 +51,13 @@ static int pull_steps(struct ramps_worker *worker, struct worker_request *reques
 			uint64_t count = last - chunk + 1 < WORKER_RUN ? last - chunk + 1 : WORKER_RUN;
 			int ret = worker_read(worker, shard, CORE_PUBLISHED,
 					      part->chunks_offset + chunk * sizeof(struct core_chunk),
-					      worker->before, count * sizeof(struct core_chunk));
+					      worker->current, count * sizeof(struct core_chunk));
 
 			if (ret)
 				return ret;
 			for (uint64_t i = 0; i < count; i++)
-				if (worker->before[i].steps < request->steps)
-					request->steps = worker->before[i].steps;
+				if (worker->current[i].steps < request->steps)
+					request->steps = worker->current[i].steps;
 		}
 		first += run;
 	}

@@ -5,7 +5,8 @@
 
 #include "worker/worker_private.h"
 
-#define RPC_LIMIT_NS (10 * NS_PER_S)
+#define RPC_LIMIT_NS    (10 * NS_PER_S)
+#define ACCESS_LIMIT_NS NS_PER_S /* of a READ or an atomic: then the connection counts as broken */
 
 uint64_t worker_deadline(struct ramps_worker *worker, int timeout_ms)
 {
@@ -77,7 +78,7 @@ int worker_execute(struct ramps_worker *worker, uint32_t shard, const struct fab
 {
 	struct worker_link *link = worker_link(worker, shard);
 	int ret = fabric_execute(link->ep, op, 1, &link->peer.completion,
-				 fabric_now(worker->fabric) + RPC_LIMIT_NS);
+				 fabric_now(worker->fabric) + ACCESS_LIMIT_NS);
 
 	if (ret == -ETIMEDOUT)
 		worker_link_break(worker, shard);

@@ -162,7 +162,8 @@ struct ramps_worker {
 	struct fabric_completion posted;     /* of pushes that did not ask to wait */
 	uint64_t posted_in_doubt;            /* additions among them since nothing was pending */
 	struct worker_request *blocking;     /* for calls that wait */
-	struct core_chunk before[WORKER_RUN], after[WORKER_RUN];
+	struct core_chunk before[WORKER_RUN], after[WORKER_RUN]; /* of a snapshot */
+	struct core_chunk current[WORKER_RUN]; /* of a relaxed pull, which may come between */
 	struct worker_flight flight; /* of a fabric that loses nothing */
 	_Alignas(64) char bounce[WORKER_BOUNCE_BYTES];
 	struct worker_link links[];
