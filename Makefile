@@ -8,6 +8,7 @@
 #   tests/*/prog_*.c      one helper program each
 #   tests/*/*.c           other files: linked into every test of that folder
 #   tests/support/*.c     linked into every test
+#   bench/*.c             one program each, but for what they share
 # `make help` lists the targets.
 
 VERSION   := 0.1.0
@@ -72,9 +73,15 @@ endif
 
 # --- what we build on -------------------------------------------------------
 
+# VERBS=0 builds without RDMA: shared memory alone.
+VERBS     ?= 1
 LIB_PKGS  := openblas
-ifneq ($(wildcard src/verbs/*.c),)
-LIB_PKGS  += librdmacm libibverbs
+ifneq ($(filter-out 0,$(VERBS)),)
+LIB_PKGS  += librdmacm libibverbs libsodium
+VERBS_SRC  := $(sort $(wildcard src/verbs/*.c))
+VERBS_FLAG := -DRAMPS_VERBS
+else
+NO_TESTS   := tests/verbs/% tests/conformance/%_verbs.c
 endif
 TOOL_PKGS := jansson zlib
 
@@ -99,22 +106,25 @@ endif
 
 # -fPIC throughout: one set of objects serves both libraries.
 BASE_CFLAGS := -std=gnu11 $(WARNINGS) -fno-math-errno -fPIC -fno-semantic-interposition $(SAN_FLAGS)
-CPPFLAGS_ALL := -D_GNU_SOURCE -DRAMPS_VERSION='"$(VERSION)"' -Iinclude -Isrc
+CPPFLAGS_ALL := -D_GNU_SOURCE -DRAMPS_VERSION='"$(VERSION)"' -Iinclude -Isrc $(VERBS_FLAG)
 
 # --- sources ----------------------------------------------------------------
 
 # The simulator is for tests and studies: no part of the library.
 SIM_SRC     := $(sort $(wildcard src/sim/*.c))
-LIB_SRC     := $(filter-out $(SIM_SRC),$(sort $(wildcard src/*/*.c)))
+LIB_SRC     := $(sort $(filter-out $(SIM_SRC) src/verbs/%,$(wildcard src/*/*.c)) $(VERBS_SRC))
 TOOL_SRC    := $(sort $(wildcard tools/*.c))
 EXAMPLE_SRC := $(sort $(wildcard examples/*.c))
-TEST_SRC    := $(sort $(wildcard tests/*/test_*.c))
-PROG_SRC    := $(sort $(wildcard tests/*/prog_*.c))
+TEST_SRC    := $(filter-out $(NO_TESTS),$(sort $(wildcard tests/*/test_*.c)))
+PROG_SRC    := $(filter-out $(NO_TESTS),$(sort $(wildcard tests/*/prog_*.c)))
 SUPPORT_SRC := $(sort $(wildcard tests/support/*.c))
-SHARED_SRC  := $(filter-out $(TEST_SRC) $(PROG_SRC) $(SUPPORT_SRC),$(sort $(wildcard tests/*/*.c)))
+SHARED_SRC  := $(filter-out $(NO_TESTS) $(TEST_SRC) $(PROG_SRC) $(SUPPORT_SRC),$(sort $(wildcard tests/*/*.c)))
 TEST_SCRIPTS := $(sort $(wildcard tests/*/test_*.sh))
 MAN_PAGES    := $(sort $(wildcard docs/man/*.[1-8]))
-ALL_SRC     := $(LIB_SRC) $(SIM_SRC) $(TOOL_SRC) $(EXAMPLE_SRC) $(TEST_SRC) $(PROG_SRC) $(SUPPORT_SRC) $(SHARED_SRC)
+BENCH_SHARED := bench/bench.c bench/model.c
+BENCH_MPI   := bench/peer_mpi.c
+BENCH_SRC   := $(sort $(filter-out $(BENCH_SHARED) $(BENCH_MPI),$(wildcard bench/*.c)))
+ALL_SRC     := $(LIB_SRC) $(SIM_SRC) $(TOOL_SRC) $(EXAMPLE_SRC) $(BENCH_SRC) $(BENCH_SHARED) $(TEST_SRC) $(PROG_SRC) $(SUPPORT_SRC) $(SHARED_SRC)
 
 obj = $(patsubst %.c,$(BUILD)/%.o,$(1))
 
@@ -127,13 +137,14 @@ TOOL     := $(if $(TOOL_SRC),$(BUILD)/ramps)
 EXAMPLES := $(EXAMPLE_SRC:%.c=$(BUILD)/%)
 TESTS_BIN := $(TEST_SRC:%.c=$(BUILD)/%)
 PROGS_BIN := $(PROG_SRC:%.c=$(BUILD)/%)
+BENCH_BIN := $(BENCH_SRC:%.c=$(BUILD)/%)
 
-.PHONY: all lib tests examples help clean install uninstall check demo lint format san-flags FORCE
+.PHONY: all lib tests examples help clean install uninstall check models demo lint format san-flags FORCE
 
 all: lib $(TOOL) examples ## the library, the command and the examples
 lib: $(LIB_A) $(LIB_SO)
 examples: $(EXAMPLES) ## the example programs
-tests: all $(TESTS_BIN) $(PROGS_BIN) ## all test programs, without running them
+tests: all $(TESTS_BIN) $(PROGS_BIN) $(BENCH_BIN) ## all test programs, without running them
 
 # --- compiling --------------------------------------------------------------
 
@@ -213,13 +224,42 @@ $(EXAMPLES): $(BUILD)/examples/%: $(BUILD)/examples/%.o $(LIB_SO) $(BUILD)/flags
 	$(call say,LD)
 	$(Q)$(LINK) $< -L$(BUILD) -lramps -Wl,-rpath,'$$ORIGIN/..' -lm -lpthread
 
+# What is compared sees what a user sees, a shared library; step.c looks inside.
+$(BUILD)/bench/%.o: bench/%.c $(BUILD)/flags
+	@mkdir -p $(@D)
+	$(call say,CC)
+	$(Q)$(COMPILE) $(LIB_CFLAGS)
+
+$(filter-out $(BUILD)/bench/step,$(BENCH_BIN)): $(BUILD)/bench/%: $(BUILD)/bench/%.o $(call obj,$(BENCH_SHARED)) $(LIB_SO) $(BUILD)/flags
+	$(call say,LD)
+	$(Q)$(LINK) $(filter %.o,$^) -L$(BUILD) -lramps -Wl,-rpath,'$$ORIGIN/..' $(LIB_LIBS)
+
+$(BUILD)/bench/step: $(BUILD)/bench/step.o $(call obj,$(BENCH_SHARED)) $(LIB_A) $(BUILD)/flags
+	$(call say,LD)
+	$(Q)$(LINK) $(filter %.o %.a,$^) $(LIB_LIBS)
+
+$(BUILD)/bench/peer_mpi: $(BENCH_MPI) $(call obj,$(BENCH_SHARED)) $(BUILD)/flags
+	$(call say,LD)
+	$(Q)OMPI_CC='$(CC)' mpicc -D_GNU_SOURCE $(BASE_CFLAGS) $(LIB_CFLAGS) $(CFLAGS) $(LDFLAGS) -o $@ $(filter %.c %.o,$^) $(LIB_LIBS)
+
 # What a test of folder $(1) is linked with besides its own object.
 shared_obj = $(call obj,$(filter $(1)/%,$(SHARED_SRC)) $(SUPPORT_SRC))
+
+# In tests of the simulator its processes own what they allocate, map and open.
+SIM_WRAP := $(addprefix -Wl$(comma)--wrap=,malloc calloc realloc aligned_alloc posix_memalign free \
+	strdup mmap munmap open openat close fdopendir pthread_mutex_lock)
+
+# Tests of the verbs fabric have a device of their own: tests/verbs/fake_device.h.
+VERBS_WRAP := $(addprefix -Wl$(comma)--wrap=,$(addprefix ibv_,get_device_list free_device_list get_device_name \
+	open_device close_device query_device query_port get_async_event ack_async_event alloc_pd dealloc_pd \
+	reg_mr reg_mr_iova2 dereg_mr create_comp_channel destroy_comp_channel create_cq destroy_cq get_cq_event \
+	ack_cq_events create_qp modify_qp destroy_qp) _ibv_query_gid_table)
+test_wrap   = $(if $(filter tests/sim/% tests/simfabric/% tests/conformance/test_sim.c,$(1)),$(SIM_WRAP)) $(if $(filter tests/verbs/test_%,$(1)),$(VERBS_WRAP))
 
 define test_rule
 $(BUILD)/$(1:.c=): $(BUILD)/$(1:.c=.o) $$(call shared_obj,$(patsubst %/,%,$(dir $(1)))) $(SIM_A) $(LIB_A) $(BUILD)/flags
 	$$(call say,LD)
-	$$(Q)$$(LINK) $$(filter %.o %.a,$$^) $$(LIB_LIBS) $$(TOOL_LIBS) $(2)
+	$$(Q)$$(LINK) $$(filter %.o %.a,$$^) $$(LIB_LIBS) $$(TOOL_LIBS) $(2) $(call test_wrap,$(1))
 endef
 $(foreach t,$(TEST_SRC),$(eval $(call test_rule,$(t),$(TEST_LIBS))))
 $(foreach t,$(PROG_SRC),$(eval $(call test_rule,$(t),$(TEST_LIBS))))
@@ -256,12 +296,29 @@ check: ## install what is missing, build and run all tests
 	@$(if $(CHECK_ALL),$(MAKE) tests CC=clang WERROR=1 BUILD=$(BUILD)/clang)
 	@tests/run $(addprefix --only ,$(TESTS)) $(CHECK_BUILDS)
 
+models: ## install what is missing and check the protocols' models with spin (QUICK=1: the small ones)
+	@tools/deps check
+	@QUICK='$(filter-out 0,$(QUICK))' tests/models/test_models.sh
+
 # --- demo -------------------------------------------------------------------
 
 demo: ## install what is missing, build, and train two models on real images
 	@tools/deps build demo
 	@$(MAKE) $(BUILD)/ramps
 	@tools/demo $(BUILD)/ramps $(BUILD)/demo
+
+# --- benchmarks -------------------------------------------------------------
+
+# QUICK=1: in two minutes, and coarser. Results: $(BUILD)/bench/results.*
+bench: ## install what is missing, build, and compare with others on this machine
+	@tools/deps build bench
+	@$(MAKE) $(BENCH_BIN) $(BUILD)/bench/peer_mpi
+	@bench/compare $(if $(filter-out 0,$(QUICK)),--quick) $(BUILD)
+
+bench-capacity: ## what workers and tables cost in time and memory
+	@tools/deps build
+	@$(MAKE) $(BUILD)/bench/capacity
+	@$(BUILD)/bench/capacity
 
 # --- linting ----------------------------------------------------------------
 
@@ -355,6 +412,6 @@ clean: ## remove build/
 	rm -rf $(BUILD)
 
 help: ## this list
-	@sed -n 's/^\([a-z]*\):[^#]*## \(.*\)/  \1\t\2/p' Makefile | expand -t 14
-	@echo 'Variables: V=1, CC=clang, SAN=address,undefined or SAN=thread, WERROR=1, CFLAGS, BUILD, PREFIX, DESTDIR;'
+	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  \1\t\2/p' Makefile | expand -t 17
+	@echo 'Variables: V=1, VERBS=0, CC=clang, SAN=address,undefined or SAN=thread, WERROR=1, CFLAGS, BUILD, PREFIX, DESTDIR;'
 	@echo 'for check: QUICK=1 (the default build, smaller tests), TESTS=tests/unit/test_x.c (or a folder)'

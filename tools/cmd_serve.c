@@ -14,8 +14,8 @@
 
 #include <ramps/ramps.h>
 
+#include "api/api.h"
 #include "cli.h"
-#include "shm/shm.h"
 #include "stat.h"
 
 #define DEFAULT_ADDRESS "shm://default"
@@ -47,6 +47,15 @@ static const struct argp_option options[] = {
 	  "over a network: a rank that is silent for so long is dead (5)", 0 },
 	{ "keep", KEY_KEEP, NULL, 0, "leave the arena at the end, for a later server", 0 },
 	{ "fresh", KEY_FRESH, NULL, 0, "discard an arena that an earlier server left", 0 },
+	{ "ib-dev", 'd', "DEVICE", 0, "verbs: the RDMA device (that of the address)", 1 },
+	{ "ib-port", 'i', "PORT", 0, "verbs: its port", 1 },
+	{ "gid-index", 'x', "INDEX", 0, "verbs: the GID, which must be that of the address", 1 },
+	{ "mtu", 'm', "BYTES", 0, "verbs: path MTU, 256 to 4096 (the port's)", 1 },
+	{ "sl", 'S', "LEVEL", 0, "verbs: service level, 0 to 15", 1 },
+	{ "tclass", 'T', "CLASS", 0, "verbs: traffic class, 0 to 255", 1 },
+	{ "qp-timeout", 'u', "N", 0, "verbs: ACK timeout, 4.096 us * 2^N (14)", 1 },
+	{ "tx-depth", 't', "N", 0, "verbs: depth of the send queue", 1 },
+	{ "inline_size", 'I', "BYTES", 0, "verbs: largest inline WRITE", 1 },
 	{ "verbose", 'v', NULL, 0, "log more; twice: everything", 0 },
 	{ "quiet", 'q', NULL, 0, "log errors only", 0 },
 	{ 0 },
@@ -132,7 +141,7 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
 		to->address = arg;
 		return 0;
 	default:
-		return ARGP_ERR_UNKNOWN;
+		return arg && cli_verbs_letter(key, arg) ? 0 : ARGP_ERR_UNKNOWN;
 	}
 }
 
@@ -140,8 +149,8 @@ static const struct argp parser = {
 	options,
 	parse_option,
 	"[ADDRESS]",
-	"Run a server until SIGTERM or SIGINT. ADDRESS is shm://NAME; without one, "
-	"shm://default. SIZE is in bytes, or with K, M, G or T in units of 1024.",
+	"Run a server until SIGTERM or SIGINT. ADDRESS is shm://NAME or verbs://HOST:PORT; "
+	"without one, shm://default. SIZE is in bytes, or with K, M, G or T in units of 1024.",
 	NULL,
 	NULL,
 	NULL,
@@ -206,13 +215,18 @@ static uint32_t count_tables(const struct stat_sample *sample)
 	return n;
 }
 
-/* The sizes are the arena's: they are rounded, and one that was there keeps its own. */
-static void announce(const char *address)
+/*
+ * The sizes are the arena's: they are rounded, and one that was there keeps its own. Its directory is
+ * named by the address that was asked for, whose port may have been chosen since.
+ */
+static void announce(const char *asked, const char *address)
 {
 	char directory[256], arena[CLI_TEXT_BYTES], slots[CLI_TEXT_BYTES];
+	const struct api_fabric *kind;
 	struct stat_sample *sample = NULL;
 
-	if (shm_directory(address, directory, sizeof(directory)) || stat_take(directory, &sample)) {
+	if (api_fabric_of(asked, &kind) || kind->directory(asked, directory, sizeof(directory)) ||
+	    stat_take(directory, &sample)) {
 		printf("ramps: serving at %s, pid %d\n", address, (int)getpid());
 	} else {
 		const struct core_header *header = &sample->header;
@@ -245,8 +259,9 @@ int cmd_serve(int argc, char **argv)
 		return CLI_USAGE;
 	if (!serve.options.address)
 		serve.options.address = DEFAULT_ADDRESS;
-	if (strncmp(serve.options.address, "shm://", 6) != 0) {
-		cli_error("serve", "'%s' is no address to serve at: use shm://NAME",
+	if (strncmp(serve.options.address, "shm://", 6) != 0 &&
+	    strncmp(serve.options.address, "verbs://", 8) != 0) {
+		cli_error("serve", "'%s' is no address to serve at: use shm://NAME or verbs://HOST:PORT",
 			  serve.options.address);
 		return CLI_USAGE;
 	}
@@ -258,7 +273,7 @@ int cmd_serve(int argc, char **argv)
 		return ret == -EINVAL ? CLI_USAGE : CLI_FAILED;
 	}
 	ramps_server_address(server, address, sizeof(address));
-	announce(address);
+	announce(serve.options.address, address);
 	status = wait_for_end(&ending, server);
 	unblock_signals(&ending);
 	ramps_server_stop(server);

@@ -5,9 +5,13 @@
 
 #include "api/api.h"
 #include "shm/shm.h"
+#include "verbs/verbs.h"
 
 static const struct api_fabric fabrics[] = {
 	{ "shm://", shm_open_fabric, shm_directory },
+#ifdef RAMPS_VERBS
+	{ "verbs://", verbs_open_fabric, verbs_directory },
+#endif
 };
 
 int api_fabric_of(const char *address, const struct api_fabric **fabric)
@@ -18,7 +22,13 @@ int api_fabric_of(const char *address, const struct api_fabric **fabric)
 			return 0;
 		}
 	}
-	return base_fail(-EINVAL, "address '%s' is none of shm://NAME and embed:", address);
+#ifndef RAMPS_VERBS
+	if (!strncmp(address, "verbs://", 8))
+		return base_fail(-EOPNOTSUPP, "%s: this is a build without RDMA; build it with VERBS=1",
+				 address);
+#endif
+	return base_fail(-EINVAL, "address '%s' is none of shm://NAME, verbs://HOST:PORT and embed:",
+			 address);
 }
 
 static int address_add(struct api_addresses *addresses, const char *text, size_t len_bytes)

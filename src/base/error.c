@@ -27,24 +27,53 @@ struct record {
 	uint32_t capacity;
 };
 
-static __thread struct record records[2];
-static __thread unsigned int shown;
-static __thread bool made; /* the other record describes a failure since the last base_end() */
+struct base_error_state {
+	struct record records[2];
+	unsigned int shown;
+	bool made; /* the other record describes a failure since the last base_end() */
+};
+
+static __thread struct base_error_state own;
+static __thread struct base_error_state *switched; /* instead of it */
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static pthread_key_t key;
 static bool have_key;
 
-static void forget_thread(void *unused)
+static inline struct base_error_state *state_now(void)
 {
-	(void)unused;
+	return __builtin_expect(switched != NULL, 0) ? switched : &own;
+}
+
+size_t base_error_state_bytes(void)
+{
+	return sizeof(struct base_error_state);
+}
+
+struct base_error_state *base_error_switch(struct base_error_state *state)
+{
+	struct base_error_state *before = switched;
+
+	switched = state;
+	return before;
+}
+
+void base_error_state_end(struct base_error_state *state)
+{
 	for (int i = 0; i < 2; i++) {
-		free(records[i].many);
-		records[i].many = NULL;
-		records[i].capacity = 0;
-		records[i].error.rank_count = 0;
-		records[i].error.ranks = records[i].few;
+		struct record *record = &state->records[i];
+
+		free(record->many);
+		record->many = NULL;
+		record->capacity = 0;
+		record->error.rank_count = 0;
+		record->error.ranks = record->few;
 	}
+}
+
+static void forget_thread(void *state)
+{
+	base_error_state_end(state);
 }
 
 static void make_key(void)
@@ -54,7 +83,14 @@ static void make_key(void)
 
 static struct record *current(void)
 {
-	return &records[!shown];
+	struct base_error_state *state = state_now();
+
+	return &state->records[!state->shown];
+}
+
+static inline bool is_made(void)
+{
+	return state_now()->made;
 }
 
 static void clear(struct record *record, int code)
@@ -90,7 +126,7 @@ void base_record(int code, const char *fmt, ...)
 	make_one_line(text);
 	clear(record, code);
 	memcpy(record->text, text, sizeof(text));
-	made = true;
+	state_now()->made = true;
 	errno = saved_errno;
 }
 
@@ -98,7 +134,7 @@ void base_error_peer(const char *address)
 {
 	struct record *record = current();
 
-	if (made)
+	if (is_made())
 		snprintf(record->peer, sizeof(record->peer), "%s", address ? address : "");
 }
 
@@ -114,7 +150,8 @@ static bool grow(struct record *record, uint32_t count)
 		return false;
 	record->many = many;
 	record->capacity = count;
-	pthread_setspecific(key, records); /* so that the thread's end frees it */
+	if (!switched)
+		pthread_setspecific(key, &own); /* so that the thread's end frees it */
 	return true;
 }
 
@@ -123,7 +160,7 @@ void base_error_ranks(const uint32_t *ranks, uint32_t count)
 	struct record *record = current();
 	uint32_t *to = record->few;
 
-	if (!made)
+	if (!is_made())
 		return;
 	if (count > FEW_RANKS) {
 		if (count <= record->capacity || grow(record, count))
@@ -144,26 +181,27 @@ void base_error_object(const char *kind, const char *name)
 	char text[sizeof(record->text)];
 	const char *from = record->text;
 
-	if (!made)
+	if (!is_made())
 		return;
 	if (!strncmp(from, kind, length) && from[length] == ':')
 		from += length + 1 + strspn(from + length + 1, " ");
-	snprintf(text, sizeof(text), "%s %s: %s", kind, name, from);
-	memcpy(record->text, text, sizeof(text));
+	if (snprintf(text, sizeof(text), "%s %s: %s", kind, name, from) > 0)
+		memcpy(record->text, text, sizeof(text));
 }
 
 void base_error_unknown(uint64_t unknown_ops)
 {
-	if (made)
+	if (is_made())
 		current()->error.unknown_ops = unknown_ops;
 }
 
 int base_end(const char *call, int ret)
 {
-	struct record *record = current();
+	struct base_error_state *state = state_now();
+	struct record *record = &state->records[!state->shown];
 
 	if (ret < 0) {
-		if (!made || record->error.code != -ret) {
+		if (!state->made || record->error.code != -ret) {
 			const char *meaning = strerrordesc_np(-ret);
 
 			clear(record, ret);
@@ -171,15 +209,16 @@ int base_end(const char *call, int ret)
 				 meaning ? meaning : "unknown error");
 		}
 		record->error.call = call;
-		shown = !shown;
+		state->shown = !state->shown;
 	}
-	made = false;
+	state->made = false;
 	return ret;
 }
 
 const struct ramps_error *base_last_error(void)
 {
-	struct record *record = &records[shown];
+	struct base_error_state *state = state_now();
+	struct record *record = &state->records[state->shown];
 
 	if (!record->error.call)
 		clear(record, 0);

@@ -7,6 +7,7 @@
 #ifndef BASE_ERROR_H
 #define BASE_ERROR_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 struct ramps_error;
@@ -40,5 +41,14 @@ int base_end(const char *call, int ret);
 
 /* What ramps_last_error() returns. Never NULL. */
 const struct ramps_error *base_last_error(void);
+
+/*
+ * For whoever runs several processes in one thread: the thread uses `state` from now on, or its own
+ * if that is NULL. Returns what it used. A state is so many zeroed bytes at first.
+ */
+struct base_error_state;
+size_t base_error_state_bytes(void);
+struct base_error_state *base_error_switch(struct base_error_state *state);
+void base_error_state_end(struct base_error_state *state);
 
 #endif

@@ -163,19 +163,21 @@ int shm_wait_socket(const struct shm_endpoint *ep, uint64_t deadline_ns)
 {
 	struct pollfd fds[2] = {
 		{ .fd = ep->socket, .events = POLLIN },
-		{ .fd = ep->pidfd, .events = POLLIN },
+		{ .fd = ep->silent ? -1 : ep->pidfd, .events = POLLIN },
 	};
 
 	for (;;) {
 		uint64_t now_ns = deadline_ns == 0 ? 0 : base_now_ns();
 		uint64_t left_ns = deadline_ns > now_ns ? deadline_ns - now_ns : 0;
+		uint64_t sleep_ns = ep->silent && left_ns > SHM_LOOK_NS ? SHM_LOOK_NS : left_ns;
 		struct timespec timeout = {
-			.tv_sec = (time_t)(left_ns / NS_PER_S),
-			.tv_nsec = (long)(left_ns % NS_PER_S),
+			.tv_sec = (time_t)(sleep_ns / NS_PER_S),
+			.tv_nsec = (long)(sleep_ns % NS_PER_S),
 		};
-		int ret = ppoll(fds, 2, deadline_ns == BASE_FOREVER ? NULL : &timeout, NULL);
+		bool for_ever = deadline_ns == BASE_FOREVER && !ep->silent;
+		int ret = ppoll(fds, 2, for_ever ? NULL : &timeout, NULL);
 
-		if (ret > 0)
+		if (ret > 0 || (ep->silent && shm_pidfd_ended(ep->pidfd)))
 			return 0;
 		if (ret < 0 && errno != EINTR)
 			return base_fail(-errno, "polling %s: %s", ep->address, strerrordesc_np(errno));
@@ -190,14 +192,14 @@ int shm_check(struct fabric_endpoint *base)
 	struct shm_endpoint *ep = shm_of(base);
 	struct pollfd fds[2] = {
 		{ .fd = ep->socket, .events = POLLRDHUP },
-		{ .fd = ep->pidfd, .events = POLLIN },
+		{ .fd = ep->silent ? -1 : ep->pidfd, .events = POLLIN },
 	};
 
 	if (ep->broken)
 		return shm_gone(ep);
 	if (ep->role == SHM_LOOPBACK)
 		return 0;
-	if (poll(fds, 2, 0) <= 0)
+	if (poll(fds, 2, 0) <= 0 && !(ep->silent && shm_pidfd_ended(ep->pidfd)))
 		return 0;
 	return shm_gone(ep);
 }

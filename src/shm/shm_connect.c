@@ -80,7 +80,7 @@ static int send_hello(struct shm_endpoint *ep)
 
 	hello.fds[0] = shm_pidfd_open(getpid());
 	if (hello.fds[0] < 0)
-		return refused(ep->address, "pidfd_open", hello.fds[0]);
+		return refused(ep->address, "its own process", hello.fds[0]);
 	ret = shm_send_frame(ep->socket, &hello, NULL);
 	close(hello.fds[0]);
 	if (ret == -EPIPE || ret == -ECONNRESET)
@@ -105,6 +105,7 @@ static int take_welcome(struct shm_endpoint *ep, struct shm_frame *frame)
 	madvise(bells, SHM_BELLS_BYTES, MADV_DONTFORK);
 	ep->bells = bells;
 	ep->pidfd = frame->fds[1];
+	ep->silent = shm_pidfd_silent(ep->pidfd);
 	frame->fds[1] = -1;
 	return 0;
 }

@@ -8,7 +8,8 @@
  * SHM_UNPROVEN_NS.
  *
  * A peer ends by its goodbye, its socket's end or its process' end. What it sent before is still
- * delivered, and then FABRIC_CLOSED, once.
+ * delivered, and then FABRIC_CLOSED, once. A process descriptor that can't be watched is looked
+ * at every SHM_LOOK_NS (shm_process.c).
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -39,10 +40,12 @@ void shm_forget(struct shm_listener *l, struct shm_endpoint *ep)
 		l->unproven_count--;
 	} else if (ep->state == SHM_ENDING) {
 		TAILQ_REMOVE(&l->ending, ep, link);
+	} else if (ep->state == SHM_OPEN && ep->silent) {
+		TAILQ_REMOVE(&l->silent, ep, link);
 	}
 	ep->state = SHM_ENDED;
 	epoll_ctl(l->epoll, EPOLL_CTL_DEL, ep->socket, NULL);
-	if (ep->pidfd >= 0)
+	if (ep->pidfd >= 0 && !ep->silent)
 		epoll_ctl(l->epoll, EPOLL_CTL_DEL, ep->pidfd, NULL);
 	for (int i = l->ready_at; i < l->ready_count; i++)
 		if (l->ready[i].data.ptr == ep)
@@ -148,13 +151,15 @@ static bool prove(struct shm_listener *l, struct shm_endpoint *ep, struct shm_fr
 		return false;
 	}
 	hello->fds[0] = -1;
-	if (!watch(l, ep, ep->pidfd)) {
+	if (!ep->silent && !watch(l, ep, ep->pidfd)) {
 		drop(l, ep, "its process can't be watched");
 		return false;
 	}
 	TAILQ_REMOVE(&l->unproven, ep, link);
 	l->unproven_count--;
 	ep->state = SHM_OPEN;
+	if (ep->silent)
+		TAILQ_INSERT_TAIL(&l->silent, ep, link);
 	return true;
 }
 
@@ -190,6 +195,15 @@ static int take_hello(struct shm_listener *l, struct shm_endpoint *ep, struct fa
 	return 1;
 }
 
+/* Its process is gone. What it sent before that is still to be taken. */
+static void ending(struct shm_listener *l, struct shm_endpoint *ep)
+{
+	if (ep->silent)
+		TAILQ_REMOVE(&l->silent, ep, link);
+	ep->state = SHM_ENDING;
+	TAILQ_INSERT_TAIL(&l->ending, ep, link);
+}
+
 /* Takes what there is of a peer. 1: *event is set. */
 static int take(struct shm_listener *l, struct shm_endpoint *ep, struct fabric_event *event)
 {
@@ -202,11 +216,8 @@ static int take(struct shm_listener *l, struct shm_endpoint *ep, struct fabric_e
 	if (ret == -EAGAIN) {
 		if (ep->state == SHM_ENDING)
 			return closed(l, ep, event);
-		if (shm_pidfd_ended(ep->pidfd)) {
-			/* Once more: it may have sent something between the two looks. */
-			ep->state = SHM_ENDING;
-			TAILQ_INSERT_TAIL(&l->ending, ep, link);
-		}
+		if (shm_pidfd_ended(ep->pidfd))
+			ending(l, ep);
 		return 0;
 	}
 	if (ret != 1)
@@ -225,15 +236,30 @@ static int take(struct shm_listener *l, struct shm_endpoint *ep, struct fabric_e
 	return 1;
 }
 
+static void look_at_silent(struct shm_listener *l, uint64_t now_ns)
+{
+	struct shm_endpoint *ep, *next;
+
+	if (now_ns < l->silent_after_ns)
+		return;
+	l->silent_after_ns = now_ns + SHM_LOOK_NS;
+	for (ep = TAILQ_FIRST(&l->silent); ep; ep = next) {
+		next = TAILQ_NEXT(ep, link);
+		if (shm_pidfd_ended(ep->pidfd))
+			ending(l, ep);
+	}
+}
+
 /* What time alone brings. */
 static void expire(struct shm_listener *l)
 {
 	struct shm_endpoint *ep;
 	uint64_t now_ns;
 
-	if (!l->unproven_count && !l->accept_after_ns)
+	if (!l->unproven_count && !l->accept_after_ns && TAILQ_EMPTY(&l->silent))
 		return;
 	now_ns = base_now_ns();
+	look_at_silent(l, now_ns);
 	while ((ep = TAILQ_FIRST(&l->unproven)) && now_ns - ep->accepted_ns > SHM_UNPROVEN_NS)
 		drop(l, ep, "it said no hello in time");
 	if (l->accept_after_ns && now_ns >= l->accept_after_ns)
@@ -277,7 +303,7 @@ int shm_next_event(struct fabric_listener *base, struct fabric_event *event)
 			continue;
 		expire(l);
 		ret = look(l, 0);
-		if (ret <= 0)
+		if (ret <= 0 && TAILQ_EMPTY(&l->ending))
 			return ret;
 	}
 	return 0;
@@ -300,6 +326,9 @@ int shm_wait(struct fabric_listener *base, uint64_t deadline_ns)
 	}
 	if ((l->unproven_count || l->accept_after_ns) && left_ms > PAUSE_NS / NS_PER_MS)
 		left_ms = PAUSE_NS / NS_PER_MS;
+	if ((!TAILQ_EMPTY(&l->silent) || l->look_soon) && left_ms > SHM_LOOK_NS / NS_PER_MS)
+		left_ms = SHM_LOOK_NS / NS_PER_MS;
+	l->look_soon = false;
 	look(l, (int)left_ms);
 	for (int i = 0; i < l->ready_count; i++)
 		if (l->ready[i].data.ptr == &l->wake_fd)

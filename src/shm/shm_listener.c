@@ -137,7 +137,7 @@ static int open_events(struct shm_listener *l)
 	l->pidfd = shm_pidfd_open(getpid());
 	if (l->pidfd < 0) {
 		errno = -l->pidfd;
-		return failed(l, "pidfd_open");
+		return failed(l, "looking at its own process");
 	}
 	return 0;
 }
@@ -156,6 +156,7 @@ int shm_listen(struct fabric *fabric, const char *address, struct fabric_listene
 	l->bells_fd = l->bells_send_fd = l->pidfd = l->reserve = -1;
 	TAILQ_INIT(&l->unproven);
 	TAILQ_INIT(&l->ending);
+	TAILQ_INIT(&l->silent);
 	ret = shm_directory(address, l->directory, sizeof(l->directory));
 	if (ret)
 		goto fail;

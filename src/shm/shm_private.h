@@ -75,13 +75,14 @@ struct shm_endpoint {
 	struct shm_fabric *fabric;
 	struct shm_listener *listener;
 	struct shm_mapping *mappings[FABRIC_MAX_REGIONS];
-	TAILQ_ENTRY(shm_endpoint) link; /* unproven or ending */
+	TAILQ_ENTRY(shm_endpoint) link; /* unproven, ending, or open and silent */
 	enum shm_role role;
 	enum shm_state state;
 	int socket, pidfd; /* pidfd: of the peer */
 	pid_t pid;         /* that made this endpoint */
 	pid_t peer_pid;
 	uint32_t granted; /* server: bits of regions */
+	bool silent;      /* pidfd can't be polled: the listener looks at it now and then */
 	bool goodbye;     /* the peer says that it uses nothing any more */
 	bool killed;
 	uint64_t accepted_ns;
@@ -102,7 +103,9 @@ struct shm_listener {
 	uint64_t accept_after_ns; /* 0: the socket is watched */
 	struct epoll_event ready[SHM_EVENTS];
 	int ready_count, ready_at;
-	struct shm_endpoints unproven, ending;
+	struct shm_endpoints unproven, ending, silent;
+	uint64_t silent_after_ns; /* when to look at the silent ones */
+	bool look_soon;           /* a silent peer is being cut: the next wait is short */
 	uint32_t unproven_count;
 	char directory[SHM_PATH_BYTES];
 };
@@ -169,13 +172,18 @@ int shm_next_event(struct fabric_listener *listener, struct fabric_event *event)
 int shm_wait(struct fabric_listener *listener, uint64_t deadline_ns);
 void shm_forget(struct shm_listener *listener, struct shm_endpoint *ep);
 
-/* shm_peer.c */
+/* shm_process.c */
 int shm_pidfd_open(pid_t pid);
+bool shm_pidfd_silent(int pidfd);
 bool shm_pidfd_ended(int pidfd);
-int shm_know_peer(struct shm_endpoint *ep, int pidfd);
+pid_t shm_pidfd_pid(int pidfd);
+int shm_pidfd_kill(int pidfd, pid_t pid);
 void shm_identify(pid_t pid, unsigned char identity[FABRIC_IDENTITY_BYTES]);
-void shm_identity(struct fabric_endpoint *ep, unsigned char identity[FABRIC_IDENTITY_BYTES]);
 bool shm_peer_gone(struct fabric_listener *listener, const unsigned char identity[FABRIC_IDENTITY_BYTES]);
+
+/* shm_peer.c */
+int shm_know_peer(struct shm_endpoint *ep, int pidfd);
+void shm_identity(struct fabric_endpoint *ep, unsigned char identity[FABRIC_IDENTITY_BYTES]);
 int shm_grant(struct fabric_endpoint *ep, uint32_t region, const struct fabric_memory *memory,
 	      uint32_t rights);
 int shm_cut(struct fabric_endpoint *ep);

@@ -29,7 +29,8 @@ enum sim_fault {
 	SIM_TEAR,       /* a READ or WRITE of more than 8 bytes is done in pieces, apart in time */
 	SIM_READ_ORDER, /* a READ is sampled before one posted earlier */
 	SIM_BREAK,      /* a connection breaks under operations; both processes live */
-	SIM_LATE,       /* counted: operations that landed after their poster saw the break */
+	SIM_LATE,       /* what was under way on a connection that broke lands later: the rate is of
+			   breaks, the count of operations */
 	SIM_LATE_MESSAGE, /* a control message, or the news of a break or death, comes late */
 	SIM_LEASE,        /* a connection's lease runs out though its process lives */
 	SIM_STALL,        /* a process stands still for a while, as by SIGSTOP */
@@ -87,6 +88,12 @@ void sim_close(struct sim *sim);
 struct sim_process *sim_spawn(struct sim *sim, const char *name, uint32_t node,
 			      void (*main)(void *arg), void *arg);
 
+/*
+ * Makes the caller itself a process, of which there can be one: the world runs while it waits. Its
+ * memory is nobody's, it can't be killed, and it does not count as alive.
+ */
+struct sim_process *sim_adopt(struct sim *sim, const char *name, uint32_t node);
+
 /* Runs the world until every process has ended or the virtual time is reached. Returns how many live. */
 uint32_t sim_run(struct sim *sim, uint64_t until_ns);
 
@@ -111,8 +118,17 @@ int sim_open_fabric(struct fabric **fabric);
 /* Lets up to so much time pass; 0: others that are due now run first. May be called at any store. */
 void sim_pause(uint64_t duration_ns);
 
-/* Another process stands still until so much time has passed. */
+/*
+ * Another process stands still until so much time has passed; BASE_FOREVER: until this is called with
+ * 0. At the SIM_STALL rate processes do so by themselves.
+ */
 void sim_stall(struct sim_process *process, uint64_t duration_ns);
+
+/*
+ * What is allocated between true and false belongs to no process, and outlives the one that runs: for
+ * a harness's hooks. Nests. The trace function is always called so.
+ */
+void sim_outside(struct sim *sim, bool outside);
 
 uint64_t sim_now(const struct sim *sim);
 

@@ -2,7 +2,8 @@
 /*
  * Snapshot pulls: each chunk as of one version. READ the versions; when complete, READ the data;
  * when complete, READ the versions again: a chunk whose version was even and is the same is had,
- * the others are read again. READs in one list promise no order among themselves, so that each of
+ * the others are read again. So is one whose count of steps is not the same: version and count are
+ * two words of one READ, which may be of different times. READs in one list promise no order among themselves, so that each of
  * the three is a post that is waited for. Chunks are taken in runs of up to WORKER_RUN on one
  * server. A chunk that is found odd is waited for a moment; one that changes under ROUNDS reads
  * is an error.
@@ -143,7 +144,8 @@ static int snapshot_check(struct ramps_worker *worker, struct worker_request *re
 
 	for (uint32_t i = 0; i < request->run_chunks; i++) {
 		if (!(request->dirty >> i & 1) || (worker->before[i].version & 1) ||
-		    worker->before[i].version != worker->after[i].version)
+		    worker->before[i].version != worker->after[i].version ||
+		    worker->before[i].steps != worker->after[i].steps)
 			continue;
 		request->dirty &= ~(1ull << i);
 		if (worker->before[i].steps < request->steps)

@@ -2,6 +2,7 @@
 #include "conformance.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <string.h>
 
@@ -45,6 +46,68 @@ int conformance_grant(struct fabric_endpoint *ep, const struct fabric_memory mem
 }
 
 /*
+ * Processes
+ */
+
+static pid_t fork_one(void (*body)(void *arg), const void *arg, size_t arg_bytes)
+{
+	(void)arg_bytes; /* a child has all that its parent had */
+	return support_spawn(body, (void *)(uintptr_t)arg);
+}
+
+static void signal_one(pid_t pid, int signal)
+{
+	kill(pid, signal);
+}
+
+static void sleep_for(unsigned int duration_us)
+{
+	usleep(duration_us);
+}
+
+static const struct conformance_processes forked = {
+	.spawn = fork_one,
+	.join = support_join,
+	.signal = signal_one,
+	.sleep = sleep_for,
+	.end = _exit,
+};
+
+static const struct conformance_processes *processes(void)
+{
+	return conformance->processes ? conformance->processes : &forked;
+}
+
+pid_t conformance_fork(void (*body)(void *arg), const void *arg, size_t arg_bytes)
+{
+	pid_t pid = processes()->spawn(body, arg, arg_bytes);
+
+	assert_true(pid > 0);
+	return pid;
+}
+
+int conformance_wait(pid_t pid, int timeout_ms)
+{
+	return processes()->join(pid, timeout_ms);
+}
+
+void conformance_signal(pid_t pid, int signal)
+{
+	processes()->signal(pid, signal);
+}
+
+void conformance_sleep(unsigned int duration_us)
+{
+	processes()->sleep(duration_us);
+}
+
+_Noreturn void conformance_end(int status)
+{
+	processes()->end(status);
+	_exit(status);
+}
+
+/*
  * The serving child
  */
 
@@ -52,7 +115,7 @@ static void shut(struct fabric_endpoint *ep)
 {
 	/* A peer that closed is cut at once, one that is being killed soon; the test's deadline watches. */
 	while (fabric_cut(ep) == -EAGAIN)
-		usleep(1000);
+		conformance_sleep(1000);
 	fabric_endpoint_close(ep);
 }
 
@@ -64,7 +127,7 @@ static void flood(struct fabric_endpoint *ep, uint64_t count)
 		int ret;
 
 		while ((ret = fabric_send(ep, &message, sizeof(message))) == -EAGAIN)
-			usleep(100);
+			conformance_sleep(100);
 		if (ret)
 			return;
 	}
@@ -113,7 +176,7 @@ static void serve(void *arg)
 {
 	struct serving *serving = arg;
 	struct fabric_memory *memory = serving->server->memory;
-	static struct fabric_event event;
+	struct fabric_event event;
 	const struct conformance_message hello = { .command = ECHO };
 	struct fabric_listener *l;
 	struct fabric *fabric;
@@ -146,24 +209,27 @@ static void serve(void *arg)
 void conformance_start(struct conformance_server *server)
 {
 	struct serving serving = { .server = server };
+	int waits = SOON_MS;
+	ssize_t length;
 	int ends[2];
 
 	conformance_allocate(server->memory);
 	conformance->address(server->address, sizeof(server->address));
-	assert_int_equal(pipe(ends), 0);
+	assert_int_equal(pipe2(ends, O_NONBLOCK), 0);
 	serving.ready = ends[1];
-	server->pid = support_spawn(serve, &serving);
+	server->pid = conformance_fork(serve, &serving, sizeof(serving));
+	while ((length = read(ends[0], server->address, sizeof(server->address))) < 0 && --waits)
+		conformance_sleep(1000);
+	assert_int_equal(length, sizeof(server->address));
 	close(ends[1]);
-	assert_int_equal(read(ends[0], server->address, sizeof(server->address)),
-			 sizeof(server->address));
 	close(ends[0]);
 }
 
 void conformance_kill(struct conformance_server *server)
 {
 	if (server->pid > 0) {
-		kill(server->pid, SIGKILL);
-		support_join(server->pid, SOON_MS);
+		conformance_signal(server->pid, SIGKILL);
+		conformance_wait(server->pid, SOON_MS);
 	}
 	server->pid = 0;
 }
@@ -293,7 +359,7 @@ int conformance_ask(struct conformance_client *client, struct conformance_messag
 }
 
 struct child {
-	const struct conformance_job *job;
+	struct conformance_job job;
 	unsigned int index;
 };
 
@@ -302,18 +368,17 @@ static void run_client(void *arg)
 	const struct child *child = arg;
 	struct conformance_client client;
 
-	child_check(conformance_connect(child->job->server->address, &client) == 0);
-	child->job->body(&client, child->index, child->job->arg);
+	child_check(conformance_connect(child->job.server->address, &client) == 0);
+	child->job.body(&client, child->index, child->job.arg);
 	conformance_disconnect(&client);
 }
 
 void conformance_spawn(const struct conformance_job *job, unsigned int n, pid_t *pids)
 {
 	for (unsigned int i = 0; i < n; i++) {
-		struct child child = { .job = job, .index = i };
+		struct child child = { .job = *job, .index = i };
 
-		pids[i] = support_spawn(run_client, &child);
-		assert_true(pids[i] > 0);
+		pids[i] = conformance_fork(run_client, &child, sizeof(child));
 	}
 }
 
@@ -322,7 +387,7 @@ void conformance_join(unsigned int n, const pid_t *pids, int timeout_ms)
 	unsigned int failed = 0;
 
 	for (unsigned int i = 0; i < n; i++)
-		failed += support_join(pids[i], timeout_ms) != 0;
+		failed += conformance_wait(pids[i], timeout_ms) != 0;
 	assert_int_equal(failed, 0);
 }
 
@@ -365,6 +430,7 @@ int conformance_run(const struct conformance_fabric *fabric)
 	int failed = 0;
 
 	conformance = fabric;
+	support_end_child = conformance_end;
 	for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
 		char name[64];
 

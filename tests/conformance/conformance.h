@@ -13,6 +13,23 @@
 #include "fabric/fabric.h"
 #include "support/support.h"
 
+/*
+ * The suite's processes. They are made by fork, unless the fabric has a kind of its own, as those of a
+ * simulated world.
+ */
+struct conformance_processes {
+	/* A process that runs body(arg), with arg_bytes of arg for its own. Its id, above 0. */
+	pid_t (*spawn)(void (*body)(void *arg), const void *arg, size_t arg_bytes);
+	/* As support_join(). */
+	int (*join)(pid_t pid, int timeout_ms);
+	/* SIGKILL, SIGSTOP or SIGCONT */
+	void (*signal)(pid_t pid, int signal);
+	/* Lets time pass. Who waits for something that no fabric call brings must call it. */
+	void (*sleep)(unsigned int duration_us);
+	/* Ends the process that calls, which is not the test's. */
+	void (*end)(int status);
+};
+
 struct conformance_fabric {
 	const char *name;
 	int (*open)(struct fabric **fabric);
@@ -23,6 +40,7 @@ struct conformance_fabric {
 	void (*release)(struct fabric_memory *memory);
 	/* The server's death is seen after at most so long. */
 	int death_ms;
+	const struct conformance_processes *processes; /* NULL: forked ones */
 };
 
 extern const struct conformance_fabric *conformance;
@@ -98,12 +116,19 @@ int conformance_swap(struct conformance_client *client, uint64_t offset, uint64_
 /* Sends a command and takes the answer. */
 int conformance_ask(struct conformance_client *client, struct conformance_message *message);
 
-/* Runs body in n child processes that are clients of the server. All must succeed within timeout_ms. */
+/* Runs body in n processes that are clients of the server. All must succeed within timeout_ms. */
 struct conformance_job {
 	struct conformance_server *server;
 	void (*body)(struct conformance_client *client, unsigned int index, void *arg);
 	void *arg;
 };
+
+/* As the functions of struct conformance_processes. */
+pid_t conformance_fork(void (*body)(void *arg), const void *arg, size_t arg_bytes);
+int conformance_wait(pid_t pid, int timeout_ms);
+void conformance_signal(pid_t pid, int signal);
+void conformance_sleep(unsigned int duration_us);
+_Noreturn void conformance_end(int status);
 
 void conformance_spawn(const struct conformance_job *job, unsigned int n, pid_t *pids);
 void conformance_join(unsigned int n, const pid_t *pids, int timeout_ms);

@@ -129,7 +129,7 @@ static void who_sees_the_atomic_sees_the_write_before_it(void **state)
 static void tear(struct conformance_client *client, unsigned int index, void *arg)
 {
 	const unsigned int rounds = *(unsigned int *)arg;
-	static uint64_t data[TEAR_WORDS + 1];
+	uint64_t data[TEAR_WORDS + 1];
 	/* Readers differ in how their memory lies to the words, the last by half a word. */
 	char *local = (char *)data + (index == 3 ? 4 : 0);
 	uint64_t stop = 0, word;

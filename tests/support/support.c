@@ -18,6 +18,8 @@
 
 static char shm_dir[64];
 
+void (*support_end_child)(int status) = _exit;
+
 void support_assert_ret(int ret, int code, const char *what, const char *file, int line)
 {
 	if (code ? ret == -code : ret >= 0)
@@ -32,6 +34,7 @@ void support_child_failed(const char *what, const char *file, int line)
 {
 	base_end("child", -EIO);
 	fprintf(stderr, "%s:%d: in a child: not %s\n", file, line, what);
+	support_end_child(1);
 	_exit(1);
 }
 

@@ -29,6 +29,9 @@ void support_assert_ret(int ret, int code, const char *what, const char *file, i
 			support_child_failed(#condition, __FILE__, __LINE__); \
 	} while (0)
 
+/* How it ends then: by _exit(), unless a test says otherwise. */
+extern void (*support_end_child)(int status);
+
 _Noreturn void support_child_failed(const char *what, const char *file, int line);
 
 /* full rounds, or fewer where QUICK is 1 or SAN is set. At least 1. */

@@ -7,7 +7,7 @@
 # shellcheck disable=SC2329 # functions are called by name
 here=$(dirname "$0")
 . "$here/../softroce/lib.sh"
-here=$top/tests/faults
+here=$top/tests/cluster
 
 tests="loss_costs_nothing_but_time delay_costs_nothing_but_time link_that_goes_and_comes_back_loses_nothing
 	killed_worker_counts_what_it_was_told killed_server_goes_on_from_its_arena
@@ -50,7 +50,7 @@ worker()
 {
 	# shellcheck disable=SC2046 # words
 	"$sr" exec -n --timeout 120 "$2" -- env $(variables) RAMPS_SERVERS="$address" RAMPS_RANK="$1" \
-		"$binaries/tests/faults/prog_faults" work "$WORK_S" >"$work/rank-$1" 2>&1 &
+		"$binaries/tests/cluster/prog_faults" work "$WORK_S" >"$work/rank-$1" 2>&1 &
 	workers="$workers $!"
 }
 
@@ -85,7 +85,7 @@ check()
 	done
 	# shellcheck disable=SC2046 # words
 	on node0 env $(variables) RAMPS_SERVERS="$address" RAMPS_RANK=0 \
-		"$binaries/tests/faults/prog_faults" show >"$work/shown" 2>&1 || fail "show: $(cat "$work/shown")"
+		"$binaries/tests/cluster/prog_faults" show >"$work/shown" 2>&1 || fail "show: $(cat "$work/shown")"
 	# shellcheck disable=SC2086 # words
 	"$here/check_faults.py" "$work/shown" $notes || status=$?
 	on node0 pkill -TERM -x ramps || true
