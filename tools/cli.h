@@ -22,9 +22,20 @@ int cmd_serve(int argc, char **argv);
 int cmd_stat(int argc, char **argv);
 int cmd_run(int argc, char **argv);
 int cmd_train(int argc, char **argv);
+int cmd_bench(int argc, char **argv);
+int cmd_doctor(int argc, char **argv);
 
 /* One line "ramps COMMAND: ..." to stderr. */
 void cli_error(const char *command, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+/*
+ * Writes a file by write(), which returns 0 or sets errno: beside its place, then renamed. check() says
+ * whether that is possible, also by making it where `make`; path may be NULL there. 0, or -1 and a line on
+ * stderr.
+ */
+int cli_output_check(const char *command, const char *path, bool make);
+int cli_output_write(const char *command, const char *path, int (*write)(FILE *, const void *),
+		     const void *what);
 
 /* malloc, calloc and the like for a program that can only give up: end it when there is no memory. */
 void *cli_alloc(size_t count, size_t size);

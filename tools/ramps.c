@@ -19,7 +19,9 @@ static const struct command commands[] = {
 	{ "run", "start servers and workers of a job, here or on hosts", cmd_run },
 	{ "train", "train a model on images, as a worker of a job", cmd_train },
 	{ "serve", "run a server until SIGTERM or SIGINT", cmd_serve },
+	{ "bench", "measure latency and bandwidth, as perftest does", cmd_bench },
 	{ "stat", "show what servers hold and their workers do", cmd_stat },
+	{ "doctor", "say whether this node is fit, and what mends it", cmd_doctor },
 	{ "agent", NULL, cmd_agent }, /* for ramps run alone */
 };
 

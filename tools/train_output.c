@@ -16,12 +16,6 @@
 #include "cli.h"
 #include "train.h"
 
-static int fail(const char *path)
-{
-	cli_error("train", "%s: %s", path, strerror(errno));
-	return -1;
-}
-
 void train_record_add(struct train_record *record, const struct train_point *point)
 {
 	if (record->count == record->room) {
@@ -31,98 +25,14 @@ void train_record_add(struct train_record *record, const struct train_point *poi
 	record->points[record->count++] = *point;
 }
 
-/* Where the bytes for a path go. */
-struct place {
-	char path[PATH_MAX];  /* behind symbolic links */
-	char other[PATH_MAX]; /* beside it, to be renamed; "": written where it is, a device or a
-				 pipe */
-};
-
-static int place_take(const char *path, struct place *place)
-{
-	struct stat there;
-	bool is_there = !stat(path, &there), is_file = is_there && S_ISREG(there.st_mode);
-
-	*place->other = '\0';
-	if (!*path) {
-		cli_error("train", "an output has an empty name");
-		return -1;
-	}
-	errno = is_there && S_ISDIR(there.st_mode) ? EISDIR : 0;
-	if (errno || (is_there && access(path, W_OK)))
-		return fail(path);
-	if (is_file && !realpath(path, place->path))
-		return fail(path);
-	errno = ENAMETOOLONG;
-	if (!is_file && snprintf(place->path, PATH_MAX, "%s", path) >= PATH_MAX)
-		return fail(path);
-	/* A link to nothing is written through, too, and what is open already has more in it than
-	 * ours. */
-	if ((is_there && !is_file) || (!is_there && !lstat(path, &there)) ||
-	    !strncmp(path, "/dev/std", 8) || !strncmp(path, "/dev/fd/", 8))
-		return 0;
-	errno = ENAMETOOLONG;
-	if (snprintf(place->other, PATH_MAX, "%s.part-%d", place->path, (int)getpid()) >= PATH_MAX)
-		return fail(path);
-	return 0;
-}
-
-static bool folder_is_writable(const char *path)
-{
-	char folder[PATH_MAX], *slash;
-
-	snprintf(folder, sizeof(folder), "%s", path);
-	slash = strrchr(folder, '/');
-	if (slash)
-		slash[slash == folder] = '\0';
-	return !access(slash ? folder : ".", W_OK | X_OK);
-}
-
 int train_output_check(const char *path, bool make)
 {
-	struct place place;
-	int fd;
-
-	if (!path)
-		return 0;
-	if (place_take(path, &place))
-		return -1;
-	if (!*place.other)
-		return 0;
-	if (!make)
-		return folder_is_writable(place.path) ? 0 : fail(path);
-	fd = open(place.other, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-	if (fd < 0)
-		return fail(path);
-	close(fd);
-	unlink(place.other);
-	return 0;
+	return cli_output_check("train", path, make);
 }
 
 int train_output_write(const char *path, int (*write)(FILE *, const void *), const void *what)
 {
-	struct place place;
-	bool beside;
-	FILE *file;
-	int code = 0;
-
-	if (place_take(path, &place))
-		return -1;
-	beside = *place.other;
-	file = fopen(beside ? place.other : place.path, beside ? "wxe" : "ae");
-	if (!file)
-		return fail(path);
-	errno = 0;
-	if (write(file, what) || fflush(file) || ferror(file) || (beside && fsync(fileno(file))))
-		code = errno ? errno : EIO;
-	if (fclose(file) && !code)
-		code = errno;
-	if (!code && beside && rename(place.other, place.path))
-		code = errno;
-	if (code && beside)
-		unlink(place.other);
-	errno = code;
-	return code ? fail(path) : 0;
+	return cli_output_write("train", path, write, what);
 }
 
 static int write_log(FILE *file, const void *what)
