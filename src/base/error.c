@@ -189,6 +189,11 @@ void base_error_object(const char *kind, const char *name)
 		memcpy(record->text, text, sizeof(text));
 }
 
+const char *base_error_text(void)
+{
+	return current()->text;
+}
+
 void base_error_unknown(uint64_t unknown_ops)
 {
 	if (is_made())

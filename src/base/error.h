@@ -33,6 +33,9 @@ void base_error_peer(const char *address);
 void base_error_ranks(const uint32_t *ranks, uint32_t count);
 void base_error_unknown(uint64_t unknown_ops);
 
+/* The text of the failure recorded last, for one that follows from it. */
+const char *base_error_text(void);
+
 /* Has its text begin with "KIND NAME: ", which takes the place of a "KIND: ". */
 void base_error_object(const char *kind, const char *name);
 

@@ -41,6 +41,9 @@
 #include "base/log.h"
 #include "verbs/verbs_private.h"
 
+#define POLLS_PER_LOOK 16u
+#define LOOK_NS        (50 * NS_PER_MS)
+
 static void fabric_free(struct fabric *base)
 {
 	struct verbs_fabric *fabric = (struct verbs_fabric *)base;
@@ -238,11 +241,30 @@ static int post(struct fabric_endpoint *base, const struct fabric_op *ops, uint3
 	return ret;
 }
 
+/*
+ * A device that is being removed goes on working until nobody has it open, and a server that closed may
+ * leave its queue pair behind for a while: what is said of that is looked for now and then.
+ */
+static void look_around(struct verbs_endpoint *ep)
+{
+	uint64_t now_ns;
+
+	if (++ep->polls % POLLS_PER_LOOK)
+		return;
+	now_ns = base_now_ns();
+	if (now_ns < ep->look_ns)
+		return;
+	ep->look_ns = now_ns + LOOK_NS;
+	verbs_check(&ep->base);
+}
+
 static int poll_data(struct fabric_endpoint *base, uint64_t deadline_ns)
 {
 	struct verbs_endpoint *ep = verbs_of(base);
-	int ret = verbs_data_poll(&ep->data, deadline_ns);
+	int ret;
 
+	look_around(ep);
+	ret = verbs_data_poll(&ep->data, deadline_ns);
 	base->outstanding = ep->data.lists;
 	return ret;
 }

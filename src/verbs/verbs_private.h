@@ -331,12 +331,14 @@ struct verbs_endpoint {
 	struct rdma_cm_id *data_ids[VERBS_MAX_DATA];
 	struct ibv_qp *data_qps[VERBS_MAX_DATA];
 	struct ibv_qp_cap data_cap;
-	uint32_t data_count;              /* agreed on */
-	uint32_t granted;                 /* bits of regions */
-	bool left;                        /* the peer said so, or its process ended */
-	bool lingers;                     /* closed by its owner */
-	bool is_ready;                    /* in the listener's list of them */
-	uint64_t since_ns;                /* accepted, or closed */
+	uint32_t data_count; /* agreed on */
+	uint32_t granted;    /* bits of regions */
+	bool left;           /* the peer said so, or its process ended */
+	bool lingers;        /* closed by its owner */
+	bool is_ready;       /* in the listener's list of them */
+	uint64_t since_ns;   /* accepted, or closed */
+	uint64_t look_ns;    /* when to look at events again */
+	uint32_t polls;
 	TAILQ_ENTRY(verbs_endpoint) link; /* unproven, open or lingering */
 	TAILQ_ENTRY(verbs_endpoint) ready_link;
 	unsigned char identity[FABRIC_IDENTITY_BYTES];

@@ -176,6 +176,8 @@ int verbs_check(struct fabric_endpoint *base)
 		verbs_device_events(&ep->fabric->device);
 		take_events(ep);
 		verbs_channel_poll(&ep->channel);
+		if (ep->fabric->device.failed)
+			verbs_stop_data(ep, "the RDMA device of this process was removed or failed");
 	}
 	if (ep->left || ep->channel.bye || ep->channel.broken || ep->state == VERBS_ENDED ||
 	    ep->data.broken)

@@ -12,9 +12,10 @@
 
 #include "worker/worker_private.h"
 
-#define IN_USE_NS (3 * NS_PER_S) /* for a server to hear that the process before has died */
-#define RETRY_NS  (5 * NS_PER_MS)
-#define REPAIR_NS (500 * NS_PER_MS) /* for a server that is there again to answer */
+#define IN_USE_NS     (3 * NS_PER_S) /* for a server to hear that the process before has died */
+#define RETRY_NS      (5 * NS_PER_MS)
+#define REPAIR_FAR_NS (2 * NS_PER_S)    /* the same over a network, which may have lost a packet */
+#define REPAIR_NS     (500 * NS_PER_MS) /* for a server that is there again to answer */
 
 static int link_read_header(struct ramps_worker *worker, uint32_t shard, struct core_header *header)
 {
@@ -192,9 +193,13 @@ int worker_links_repair(struct ramps_worker *worker)
 
 		if (!link->broken)
 			continue;
-		ret = worker_link_connect(worker, shard, CORE_JOIN_AGAIN, now + REPAIR_NS);
-		if (ret == -ECONNREFUSED || ret == -ETIMEDOUT)
+		ret = worker_link_connect(worker, shard, CORE_JOIN_AGAIN,
+					  now + (worker->fabric->sees_deaths ? REPAIR_NS : REPAIR_FAR_NS));
+		if (ret == -ECONNREFUSED)
 			ret = worker_lost(worker, shard);
+		else if (ret == -ETIMEDOUT)
+			ret = base_fail(-ENOTCONN, "server %s can't be reached: %s", link->address,
+					base_error_text());
 		if (ret) {
 			link->broken = true;
 			return ret;

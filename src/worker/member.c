@@ -168,6 +168,7 @@ int worker_join(struct fabric *fabric, const struct worker_join_options *options
 	member->rank = options->rank;
 	member->workers = options->workers;
 	member->shards = options->servers;
+	member->fan_in = SYNC_DEFAULT_FAN_IN;
 	memcpy(member->job, options->job, strlen(options->job) + 1);
 	ret = worker_make(fabric, member, &made);
 	if (ret)

@@ -72,7 +72,7 @@ static int object_ask(struct ramps_worker *worker, const struct worker_object *o
 	*index = member->rank;
 	memcpy(request.entry.name, object->name, sizeof(request.entry.name));
 	if (object->kind == CORE_BARRIER) {
-		request.entry.barrier.fan_in = SYNC_DEFAULT_FAN_IN;
+		request.entry.barrier.fan_in = member->fan_in;
 		ret = group_take(member, group, &request, index);
 	} else {
 		request.entry.clock.members = member->workers;

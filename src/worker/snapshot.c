@@ -3,10 +3,10 @@
  * Snapshot pulls: each chunk as of one version. READ the versions; when complete, READ the data;
  * when complete, READ the versions again: a chunk whose version was even and is the same is had,
  * the others are read again. So is one whose count of steps is not the same: version and count are
- * two words of one READ, which may be of different times. READs in one list promise no order among themselves, so that each of
- * the three is a post that is waited for. Chunks are taken in runs of up to WORKER_RUN on one
- * server. A chunk that is found odd is waited for a moment; one that changes under ROUNDS reads
- * is an error.
+ * two words of one READ, which may be of different times. READs in one list promise no order among
+ * themselves, so that each of the three is a post that is waited for. Chunks are taken in runs of
+ * up to WORKER_RUN on one server. A chunk that is found odd is waited for a moment; one that
+ * changes under ROUNDS reads is an error.
  */
 #include <errno.h>
 
@@ -109,7 +109,9 @@ static int post_data(struct ramps_worker *worker, struct worker_request *request
 {
 	struct snapshot_run run = run_of(request);
 	uint64_t origin = request->op.first_row * request->table->core.dim;
-	struct fabric_op ops[WORKER_RUN / 2 + 1];
+	struct worker_link *link = worker_link(worker, run.shard);
+	uint64_t most = link->ep->limits.max_transfer_bytes / sizeof(float);
+	struct fabric_op ops[WORKER_RUN];
 	uint32_t n = 0;
 	int ret;
 
@@ -119,7 +121,8 @@ static int post_data(struct ramps_worker *worker, struct worker_request *request
 		if (!(request->dirty >> i & 1))
 			continue;
 		end = chunk_range(request, &run, i, &first);
-		while (i + 1 < request->run_chunks && (request->dirty >> (i + 1) & 1))
+		while (i + 1 < request->run_chunks && (request->dirty >> (i + 1) & 1) &&
+		       end - first + request->table->core.chunk_elements <= most)
 			end = chunk_range(request, &run, ++i, &ignored);
 		ops[n++] = (struct fabric_op){
 			.opcode = FABRIC_READ,
@@ -129,7 +132,7 @@ static int post_data(struct ramps_worker *worker, struct worker_request *request
 			.len_bytes = (end - first) * sizeof(float),
 		};
 	}
-	ret = fabric_post(worker_link(worker, run.shard)->ep, ops, n, &request->completion);
+	ret = fabric_post(link->ep, ops, n, &request->completion);
 	request->wait.shard = run.shard;
 	if (ret == -EAGAIN)
 		return worker_await(request, run.shard);

@@ -78,6 +78,7 @@ struct worker_member {
 	pthread_mutex_t lock;
 	uint32_t rank, workers, shards;
 	uint32_t incarnation;
+	uint32_t fan_in; /* of barriers that it makes */
 	bool left;
 	char job[RAMPS_NAME_BYTES];
 	struct worker_steps *steps;
