@@ -391,9 +391,9 @@ int ramps_table_pull(struct ramps_table *table, uint64_t first_row, uint64_t row
  * exactly once, whatever process dies. Pushes of one worker to one chunk apply in order. Waits
  * for room in the staging slots; all ranks push synchronous tables in the same order, or what
  * they have under way fits the slots. When it fails half-way (-ETIMEDOUT, -EINTR, -ENOTCONN,
- * -EOWNERDEAD), what had landed stays. Repeat the call, the same rows, to the same level: it goes
- * on where it stopped, and every value counts once. A push of other rows to this table instead
- * gives the rest up.
+ * -EOWNERDEAD, -EIO), what had landed stays. Repeat the call, the same rows, to the same level: it
+ * goes on where it stopped, behind what is in doubt, and every value counts once. A push of other
+ * rows to this table instead gives the rest up.
  *
  * -ERANGE      rows beyond the table's end
  * -EDOM        a value is NaN, infinite or does not fit fixed point; nothing was sent
@@ -463,8 +463,8 @@ struct ramps_done {
 /*
  * Takes up to n operations and begins them. Returns how many were taken, from the first on;
  * -EAGAIN if none because RAMPS_SUBMIT_MAX are under way. Each one taken is reaped exactly once,
- * in any order; an operation that is wrong in itself is taken and reaped with its error. Does not
- * block.
+ * in any order; an operation that is wrong in itself is taken and reaped with its error. A push that
+ * ends with -EIO has handed over all its values, those in doubt among them. Does not block.
  */
 int ramps_worker_submit(struct ramps_worker *worker, const struct ramps_op *ops, size_t n);
 

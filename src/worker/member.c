@@ -110,6 +110,7 @@ static int worker_requests_make(struct ramps_worker *worker)
 static void worker_free(struct ramps_worker *worker)
 {
 	free(worker->requests);
+	free(worker->adds);
 	if (worker->alive)
 		munmap((void *)worker->alive, CORE_PAGE_BYTES);
 	free(worker);

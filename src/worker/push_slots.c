@@ -40,6 +40,8 @@ int worker_ring_consumed(struct ramps_worker *worker, uint32_t shard, uint64_t p
 	__atomic_store_n(&ring->head, head, __ATOMIC_RELAXED);
 	if ((int64_t)(head - position) >= 0)
 		return 0;
+	/* a list that nobody has waited for may have found it asleep */
+	worker_wake_server(worker, shard);
 	sync_tail = __atomic_load_n(&ring->sync_tail, __ATOMIC_RELAXED);
 	*wait = (struct worker_wait){
 		.shard = shard,

@@ -198,7 +198,7 @@ static size_t queue_collect(struct ramps_worker *worker, struct ramps_done *done
 			.tag = request->op.tag,
 			.status = request->status,
 			.steps = request->steps,
-			.unknown_ops = request->status == -EIO ? request->in_doubt : 0,
+			.unknown_ops = request->status == -EIO ? request->unknown : 0,
 		};
 		*at = request->next;
 		if (!*at)

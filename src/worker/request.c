@@ -3,8 +3,8 @@
  * Requests: every pull and push, blocking or submitted, is a request that is moved on until it
  * says what it waits for. queue.c does the moving and waiting.
  *
- * A push that fails (a timeout, an interrupt, a server lost) after some of it has landed leaves a
- * note on its table: what it was (a fingerprint of kind and rows) and how far it came. The same
+ * A blocking push that fails (a timeout, an interrupt, a server lost) after some of it has landed
+ * leaves a note on its table: what it was (a fingerprint of kind and rows) and how far it came. The same
  * push again goes on from there, so that a caller who just repeats the call counts every value
  * exactly once.
  */
@@ -113,6 +113,7 @@ void worker_request_reset(struct worker_request *request)
 	request->cursor = 0;
 	request->done_mask = 0;
 	request->in_doubt = 0;
+	request->unknown = 0;
 	request->steps = 0;
 	request->round = 0;
 	request->state = 0;
@@ -171,7 +172,22 @@ static bool is_direct_push(const struct worker_request *request)
 static int fail_in_doubt(const struct worker_request *request)
 {
 	return base_fail(-EIO, "the connection broke: %llu additions may or may not have landed",
-			 (unsigned long long)request->in_doubt);
+			 (unsigned long long)request->unknown);
+}
+
+/* A list of the request failed, and nothing of it is pending any more. */
+static int request_broke(struct ramps_worker *worker, struct worker_request *request)
+{
+	worker_find_lost(worker);
+	if (!is_direct_push(request))
+		return -ENOTCONN; /* cells are posted again: until then the status stands */
+	request->unknown += request->in_doubt;
+	request->in_doubt = 0;
+	request->completion.status = 0;
+	/* a submitted push goes on with what it has not yet posted, and ends with the error */
+	if (request != worker->blocking && request->cursor < request->values)
+		return -ENOTCONN;
+	return fail_in_doubt(request);
 }
 
 /*
@@ -181,15 +197,13 @@ static int fail_in_doubt(const struct worker_request *request)
 int worker_request_give_up(struct ramps_worker *worker, struct worker_request *request, int ret)
 {
 	worker_drain(worker, &request->completion, WORKER_DRAIN_NS);
-	if (request->completion.status) {
-		worker_find_lost(worker);
-		if (is_direct_push(request))
-			ret = fail_in_doubt(request);
-	}
+	if (request->completion.status && request_broke(worker, request) == -EIO)
+		ret = -EIO;
 	if (worker_is_push(request) && !is_direct_push(request) && worker_flights_keep(worker, request))
 		ret = base_fail(-ENOMEM, "no memory to keep a push to table %s that may be lost",
 				request->table->name);
-	leave_note(request);
+	if (request == worker->blocking)
+		leave_note(request);
 	if (worker->bounce_owner == request)
 		worker->bounce_owner = NULL;
 	return ret;
@@ -222,10 +236,10 @@ static int request_settle(struct ramps_worker *worker, struct worker_request *re
 {
 	if (worker_pending(&request->completion))
 		return worker_await(request, request->wait.shard);
-	if (request->completion.status) {
-		worker_find_lost(worker);
-		return is_direct_push(request) ? fail_in_doubt(request) : -ENOTCONN;
-	}
+	if (request->completion.status)
+		return request_broke(worker, request);
+	if (__builtin_expect(request->unknown != 0, 0))
+		return fail_in_doubt(request);
 	if (worker_is_push(request) && !is_direct_push(request))
 		return worker_push_slots_settle(worker, request);
 	return 0;

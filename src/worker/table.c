@@ -73,7 +73,6 @@ out:
 
 void worker_table_free(struct ramps_table *table)
 {
-	free(table->adds);
 	free(table);
 }
 
@@ -125,7 +124,9 @@ int worker_table_take(struct ramps_table *table, uint32_t shard, const struct co
 int worker_table_finish(struct ramps_worker *worker, struct ramps_table *table)
 {
 	if (table->core.mode == RAMPS_DIRECT) {
-		table->adds = calloc(worker->member->shards, sizeof(*table->adds));
+		if (!worker->adds)
+			worker->adds = calloc(worker->member->shards, sizeof(*worker->adds));
+		table->adds = worker->adds;
 		return table->adds ? 0 : -ENOMEM;
 	}
 	if (table->core.synchronous && !table->steps)
@@ -304,10 +305,10 @@ int worker_table_run(struct ramps_table *table, struct ramps_transfer *transfer,
 	if (!ret)
 		ret = worker_request_run(worker, request, timeout_ms);
 	if (ret == -EIO)
-		base_error_unknown(request->in_doubt);
+		base_error_unknown(request->unknown);
 	if (transfer) {
 		transfer->steps = request->steps;
-		transfer->unknown_ops = ret == -EIO ? request->in_doubt : 0;
+		transfer->unknown_ops = ret == -EIO ? request->unknown : 0;
 	}
 	return ret;
 }

@@ -129,6 +129,7 @@ struct worker_request {
 	uint64_t cursor;    /* values done */
 	uint64_t done_mask; /* push to shared words: servers that have the block at cursor */
 	uint64_t in_doubt;  /* additions posted since nothing was pending */
+	uint64_t unknown;   /* additions that a broken connection left in doubt for good */
 	uint64_t steps;
 	uint64_t run_first, dirty; /* snapshot: first value of the run, bits of chunks not had */
 	uint32_t run_chunks, round, state;
@@ -156,7 +157,8 @@ struct ramps_worker {
 	bool any_broken;
 	const uint64_t *alive; /* a word that is zero in a child after fork() */
 	struct worker_child *children;
-	struct worker_request *requests;      /* RAMPS_SUBMIT_MAX of them */
+	struct worker_request *requests; /* RAMPS_SUBMIT_MAX of them */
+	struct worker_adds *adds; /* one a server, empty between posts; made with the first direct table */
 	struct worker_request *first, **last; /* under way, in order of submission */
 	struct worker_request *free;
 	struct worker_request *bounce_owner; /* whose data is in bounce, before and after */
@@ -165,7 +167,7 @@ struct ramps_worker {
 	struct worker_request *blocking;     /* for calls that wait */
 	struct core_chunk before[WORKER_RUN], after[WORKER_RUN]; /* of a snapshot */
 	struct core_chunk current[WORKER_RUN]; /* of a relaxed pull, which may come between */
-	struct worker_flight flight; /* of a fabric that loses nothing */
+	struct worker_flight flight;           /* of a fabric that loses nothing */
 	_Alignas(64) char bounce[WORKER_BOUNCE_BYTES];
 	struct worker_link links[];
 };
@@ -186,7 +188,7 @@ struct ramps_table {
 	uint32_t last_part;
 	double scale, unscale;      /* direct float32 */
 	struct worker_steps *steps; /* synchronous */
-	struct worker_adds *adds;   /* direct: one a server */
+	struct worker_adds *adds;   /* direct: the worker's */
 	/* A push that failed after some of it had landed; see request.c */
 	uint64_t resume_fingerprint, resume_cursor, resume_mask;
 	struct worker_part parts[];
