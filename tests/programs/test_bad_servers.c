@@ -142,7 +142,7 @@ static void wrong_lists_of_servers_are_refused(void **state)
 		"embed",
 		"shm://a,embed:",
 		"shm://",
-		"verbs://host:1",
+		"tcp://host:1",
 		"/dev/shm/a",
 		",",
 		"shm://a;shm://b\n",

@@ -368,6 +368,7 @@ int fake_open(struct fabric **fabric)
 	ops.poll = fake_poll;
 	ops.wait_word = fake_wait_word;
 	f->base.ops = &ops;
+	f->base.sees_deaths = true;
 	f->now_ns = 1000000000;
 	f->process = 1;
 	STAILQ_INIT(&f->events);
@@ -395,6 +396,16 @@ void fake_kill(struct fabric *fabric, uint64_t process)
 	LIST_FOREACH(ep, &f->endpoints, all)
 	if (ep->process == process && ep->peer != ep)
 		end(ep);
+}
+
+void fake_break(struct fabric *fabric, uint64_t process)
+{
+	struct fake_fabric *f = (struct fake_fabric *)fabric;
+	struct fake_endpoint *ep;
+
+	LIST_FOREACH(ep, &f->endpoints, all)
+	if (ep->process == process && !ep->accepted && ep->peer && ep->peer != ep)
+		put(&f->events, FABRIC_BROKEN, ep->peer, NULL, 0);
 }
 
 void fake_resist(struct fabric *fabric, uint64_t process, bool resists)

@@ -15,6 +15,9 @@ void fake_process(struct fabric *fabric, uint64_t process);
 /* The process is gone: its connections end, without what fabric_endpoint_close() says. */
 void fake_kill(struct fabric *fabric, uint64_t process);
 
+/* Its connections break, as the server hears; the process lives. */
+void fake_break(struct fabric *fabric, uint64_t process);
+
 /* While true, fabric_cut() of connections of this process says -EAGAIN. */
 void fake_resist(struct fabric *fabric, uint64_t process, bool resists);
 
