@@ -9,6 +9,7 @@
 #   tests/*/*.c           other files: linked into every test of that folder
 #   tests/support/*.c     linked into every test
 #   bench/*.c             one program each, but for what they share
+#   bench/scaling/*.c     the scale study, one program
 # `make help` lists the targets.
 
 VERSION   := 0.1.0
@@ -123,8 +124,10 @@ TEST_SCRIPTS := $(sort $(wildcard tests/*/test_*.sh))
 MAN_PAGES    := $(sort $(wildcard docs/man/*.[1-8]))
 BENCH_SHARED := bench/bench.c bench/model.c
 BENCH_MPI   := bench/peer_mpi.c
+SCALING_SRC := $(sort $(wildcard bench/scaling/*.c))
+SCALING     := $(BUILD)/bench/scaling/scaling
 BENCH_SRC   := $(sort $(filter-out $(BENCH_SHARED) $(BENCH_MPI),$(wildcard bench/*.c)))
-ALL_SRC     := $(LIB_SRC) $(SIM_SRC) $(TOOL_SRC) $(EXAMPLE_SRC) $(BENCH_SRC) $(BENCH_SHARED) $(TEST_SRC) $(PROG_SRC) $(SUPPORT_SRC) $(SHARED_SRC)
+ALL_SRC     := $(LIB_SRC) $(SIM_SRC) $(TOOL_SRC) $(EXAMPLE_SRC) $(BENCH_SRC) $(BENCH_SHARED) $(TEST_SRC) $(PROG_SRC) $(SUPPORT_SRC) $(SHARED_SRC) $(SCALING_SRC)
 
 obj = $(patsubst %.c,$(BUILD)/%.o,$(1))
 
@@ -139,12 +142,12 @@ TESTS_BIN := $(TEST_SRC:%.c=$(BUILD)/%)
 PROGS_BIN := $(PROG_SRC:%.c=$(BUILD)/%)
 BENCH_BIN := $(BENCH_SRC:%.c=$(BUILD)/%)
 
-.PHONY: all lib tests examples help clean install uninstall check models demo lint format san-flags FORCE
+.PHONY: all lib tests examples help clean install uninstall check models scaling demo lint format san-flags FORCE
 
 all: lib $(TOOL) examples ## the library, the command and the examples
 lib: $(LIB_A) $(LIB_SO)
 examples: $(EXAMPLES) ## the example programs
-tests: all $(TESTS_BIN) $(PROGS_BIN) $(BENCH_BIN) ## all test programs, without running them
+tests: all $(TESTS_BIN) $(PROGS_BIN) $(BENCH_BIN) $(SCALING) ## all test programs, without running them
 
 # --- compiling --------------------------------------------------------------
 
@@ -238,6 +241,11 @@ $(BUILD)/bench/step: $(BUILD)/bench/step.o $(call obj,$(BENCH_SHARED)) $(LIB_A) 
 	$(call say,LD)
 	$(Q)$(LINK) $(filter %.o %.a,$^) $(LIB_LIBS)
 
+# The scale study runs the library's insides in the simulator.
+$(SCALING): $(call obj,$(SCALING_SRC)) $(SIM_A) $(LIB_A) $(BUILD)/flags
+	$(call say,LD)
+	$(Q)$(LINK) $(filter %.o %.a,$^) $(LIB_LIBS)
+
 $(BUILD)/bench/peer_mpi: $(BENCH_MPI) $(call obj,$(BENCH_SHARED)) $(BUILD)/flags
 	$(call say,LD)
 	$(Q)OMPI_CC='$(CC)' mpicc -D_GNU_SOURCE $(BASE_CFLAGS) $(LIB_CFLAGS) $(CFLAGS) $(LDFLAGS) -o $@ $(filter %.c %.o,$^) $(LIB_LIBS)
@@ -309,6 +317,7 @@ demo: ## install what is missing, build, and train two models on real images
 
 # --- benchmarks -------------------------------------------------------------
 
+.PHONY: bench bench-capacity
 # QUICK=1: in two minutes, and coarser. Results: $(BUILD)/bench/results.*
 bench: ## install what is missing, build, and compare with others on this machine
 	@tools/deps build bench
@@ -319,6 +328,27 @@ bench-capacity: ## what workers and tables cost in time and memory
 	@tools/deps build
 	@$(MAKE) $(BUILD)/bench/capacity
 	@$(BUILD)/bench/capacity
+
+scaling: ## thousands of workers in the simulator: writes the tables and the picture of docs/scaling.md
+	@tools/deps build
+	@$(MAKE) $(SCALING)
+	@$(SCALING) --update docs/scaling.md docs/images/scaling.svg
+
+# --- simulator --------------------------------------------------------------
+
+# SEED=x runs one, with TRACE=1 all that happens in it; SIM_ARGS: build/tests/sim/prog_sim --help.
+SEEDS ?= 1000
+JOBS  ?= $(shell nproc)
+
+.PHONY: sim mutants
+sim: $(BUILD)/tests/sim/prog_sim ## run SEEDS=n seeds of the simulated cluster in JOBS=n processes, or SEED=x TRACE=1
+	@$< $(if $(SEED),--seed $(SEED) $(if $(filter-out 0,$(TRACE)),--trace),--seeds $(SEEDS) --jobs $(JOBS)) $(SIM_ARGS)
+
+mutants: $(BUILD)/tests/sim/prog_sim ## put known faults into the library and see the simulator catch each
+	@MUTANT_CC='$(CC) $(CPPFLAGS_ALL) $(CPPFLAGS) $(BASE_CFLAGS) $(CFLAGS) $(LIB_CFLAGS)' \
+		MUTANT_LD='$(CC) $(BASE_CFLAGS) $(CFLAGS) $(LDFLAGS) $(SIM_WRAP)' \
+		MUTANT_LIBS='$(LIB_LIBS) $(TOOL_LIBS) $(TEST_LIBS)' \
+		tests/sim/mutants.py $(BUILD) --jobs $(JOBS) $(MUTANTS)
 
 # --- linting ----------------------------------------------------------------
 

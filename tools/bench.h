@@ -46,6 +46,7 @@ struct bench_options {
 	const struct bench_test *test;
 	const char *server; /* NULL: be the server side */
 	const char *listen; /* server side and self; NULL: the default */
+	char address[256];  /* holds one of them, where it was made of a host name */
 	bool self, verbs;
 	char given[128]; /* by letter */
 	uint64_t arena;  /* of the server side */
@@ -155,7 +156,6 @@ struct bench_test {
 };
 
 extern const char *const bench_verbs_names[]; /* options of RAMPS_VERBS, up to NULL */
-const char *bench_verbs_value(const struct bench_options *options, const char *name); /* or "chosen" */
 
 /* bench_tests.c */
 const struct bench_test *bench_test_of(const char *name); /* NULL: none */
@@ -211,7 +211,9 @@ void bench_report_head(const struct bench_run *run);
 void bench_report_row(const struct bench_run *run, const struct bench_row *row);
 void bench_report_tail(const struct bench_run *run);
 void bench_report_listen(void); /* before joining: keeps what the fabric says of its device */
-const char *bench_report_device(void);                       /* that; "" */
+const char *bench_report_device(void); /* that; "" */
+/* The word of it behind `before`. Holds until the next call. */
+const char *bench_report_verbs(const char *before, const char *otherwise);
 const char *bench_report_cores(char *buf, size_t len_bytes); /* those this process may run on */
 
 /* bench_json.c, bench_plot.c: 0 or a CLI status, and a line on stderr. */

@@ -83,8 +83,6 @@ static int keep_time(struct bench_run *run, struct duration *duration, double no
 		word_publish(&run->shared->limit, word_acquire(&run->shared->ranks[0].done) + 1 +
 							  run->options->staleness +
 							  word_acquire(&run->shared->batch));
-		if (!run->test->meets)
-			word_publish(&run->shared->stop, 1);
 		duration->phase = 3;
 	}
 	return ret;
@@ -107,9 +105,11 @@ static uint64_t next_part(const struct bench_run *run, uint64_t done, uint64_t b
 {
 	uint64_t limit = word_acquire(&run->shared->limit);
 
+	if (word_acquire(&run->shared->stop))
+		return 0;
 	if (!run->test->meets)
-		return word_acquire(&run->shared->stop) ? 0 : batch;
-	if (done >= limit || word_acquire(&run->shared->stop))
+		return limit == UINT64_MAX ? batch : 0;
+	if (done >= limit)
 		return 0;
 	return limit - done < batch ? limit - done : batch;
 }

@@ -37,7 +37,7 @@ static json_t *about_test(const struct bench_run *run)
 
 	set_text(info, "test", run->test->name);
 	set_text(info, "Dual_port", "OFF");
-	set_text(info, "Device", options->verbs ? bench_verbs_value(options, "device") : "none");
+	set_text(info, "Device", options->verbs ? bench_report_verbs("RDMA device ", "?") : "none");
 	set_count(info, "Number_of_qps", options->qps);
 	set_text(info, "Transport_type", options->verbs ? "RDMA" : "shared memory");
 	set_text(info, "Connection_type", options->verbs ? "RC" : "none");
@@ -48,8 +48,11 @@ static json_t *about_test(const struct bench_run *run)
 	set_count(info, "Post_List", run->list);
 	set_count(info, "Workers", options->workers);
 	set_text(info, "Server", run->address);
-	if (*bench_report_device())
+	if (options->verbs) {
+		set_text(info, "Mtu", bench_report_verbs("MTU ", "?"));
+		set_text(info, "GID_index", bench_report_verbs("GID ", "none"));
 		set_text(info, "Fabric", bench_report_device());
+	}
 	if (!gethostname(text, sizeof(text) - 1))
 		set_text(info, "Host", text);
 	set_text(info, "Cores",

@@ -206,6 +206,7 @@ static int measure_bandwidth(struct bench_run *run, struct bench_row *row)
 	uint64_t lists = (iters + run->list - 1) / run->list * run->options->qps;
 	uint64_t done = 0, total = iters * run->options->qps;
 	struct points points = { .room = BENCH_POINTS + 2 };
+	double under_way = run->depth > 1 ? (double)(run->depth * run->options->qps) : 0;
 	int ret = 0;
 
 	if (batch < lists / BENCH_POINTS + 1)
@@ -233,7 +234,7 @@ static int measure_bandwidth(struct bench_run *run, struct bench_row *row)
 		ret = stopped(run);
 	}
 	if (!run->options->no_peak)
-		row->peak = base_stats_peak(points.time_at, points.done_at, points.count);
+		row->peak = base_stats_peak(points.time_at, points.done_at, points.count, under_way);
 	free(points.time_at);
 	free(points.done_at);
 	word_publish(&mine->done, done);

@@ -106,36 +106,38 @@ static void head_columns(const struct bench_run *run)
 	}
 }
 
-const char *bench_verbs_value(const struct bench_options *options, const char *name)
+const char *bench_report_verbs(const char *before, const char *otherwise)
 {
-	for (int i = 0; bench_verbs_names[i]; i++)
-		if (!strcmp(bench_verbs_names[i], name) && options->verbs_values[i])
-			return options->verbs_values[i];
-	return "chosen";
+	static char value[64];
+	const char *at = strstr(device, before);
+
+	if (!at)
+		return otherwise;
+	at += strlen(before);
+	snprintf(value, sizeof(value), "%.*s", (int)strcspn(at, ", "), at);
+	return value;
 }
 
 static void head_fabric(const struct bench_run *run)
 {
-	const struct bench_options *options = run->options;
-	unsigned long long qps = (unsigned long long)options->qps;
+	unsigned long long qps = (unsigned long long)run->options->qps;
 
-	if (!options->verbs) {
+	if (!run->options->verbs) {
 		printf(" Dual-port       : OFF\t\tDevice         : none\n"
 		       " Number of qps   : %llu\t\tTransport type : shared memory\n"
 		       " Connection type : none\t\tUsing SRQ      : OFF\n",
 		       qps);
 		return;
 	}
-	printf(" Dual-port       : OFF\t\tDevice         : %s\n"
-	       " Number of qps   : %llu\t\tTransport type : RDMA\n"
-	       " Connection type : RC\t\tUsing SRQ      : OFF\n"
-	       " Mtu             : %s\n"
-	       " GID index       : %s\n"
-	       " rdma_cm QPs\t : ON\n",
-	       bench_verbs_value(options, "device"), qps, bench_verbs_value(options, "mtu"),
-	       bench_verbs_value(options, "gid"));
-	if (*bench_report_device())
-		printf(" Fabric          : %s\n", bench_report_device());
+	printf(" Dual-port       : OFF\t\tDevice         : %s\n",
+	       bench_report_verbs("RDMA device ", "?"));
+	printf(" Number of qps   : %llu\t\tTransport type : RDMA\n"
+	       " Connection type : RC\t\tUsing SRQ      : OFF\n",
+	       qps);
+	printf(" Mtu             : %s[B]\n", bench_report_verbs("MTU ", "?"));
+	printf(" GID index       : %s\n", bench_report_verbs("GID ", "none"));
+	printf(" rdma_cm QPs\t : ON\n");
+	printf(" Fabric          : %s\n", *device ? device : "verbs");
 }
 
 static void head_test(const struct bench_run *run)
@@ -252,6 +254,7 @@ void bench_report_row(const struct bench_run *run, const struct bench_row *row)
 
 void bench_report_tail(const struct bench_run *run)
 {
-	if (!run->rank && run->options->output == BENCH_ALL)
+	if (run->options->output == BENCH_ALL)
 		printf(LINE);
+	fflush(stdout);
 }

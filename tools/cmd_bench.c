@@ -303,7 +303,8 @@ static error_t parse_letter(int key, char *arg, struct argp_state *state)
 		to->limit_rate = limit(state, "-y", arg);
 		break;
 	case 'p':
-		number(state, key, arg, 65535);
+		if (strcmp(arg, "0") != 0) /* which lets a server side choose */
+			number(state, key, arg, 65535);
 		to->port = arg;
 		break;
 	case 'c':
@@ -331,25 +332,24 @@ static void take_argument(struct argp_state *state, const char *arg)
 }
 
 /* A host name means verbs there, as it does to perftest. */
-static const char *address_of(const struct bench_options *to, const char *host)
+static const char *address_of(struct argp_state *state, struct bench_options *to, const char *host)
 {
-	char *text = NULL;
+	int length;
 
 	if (strstr(host, "://"))
 		return host;
-	if (asprintf(&text, "verbs://%s%s%s", host, to->port ? ":" : "", to->port ? to->port : "") < 0)
-		cli_no_memory();
-	return text;
+	length = snprintf(to->address, sizeof(to->address), "verbs://%s%s%s", host,
+			  to->port ? ":" : "", to->port ? to->port : "");
+	if (length >= (int)sizeof(to->address))
+		argp_error(state, "'%.32s...' is too long for a host", host);
+	return to->address;
 }
 
 /* A name that no other process can have now. */
-static const char *own_address(void)
+static const char *own_address(struct bench_options *to)
 {
-	char *text = NULL;
-
-	if (asprintf(&text, "shm://bench-self-%d", (int)getpid()) < 0)
-		cli_no_memory();
-	return text;
+	snprintf(to->address, sizeof(to->address), "shm://bench-self-%d", (int)getpid());
+	return to->address;
 }
 
 static void choose_address(struct argp_state *state, struct bench_options *to)
@@ -365,13 +365,13 @@ static void choose_address(struct argp_state *state, struct bench_options *to)
 		argp_error(state, "--self over verbs: say at which of this node's addresses, like "
 				  "--listen verbs://192.168.1.1:0");
 	if (to->server)
-		address = to->server = address_of(to, to->server);
+		address = to->server = address_of(state, to, to->server);
 	else if (to->listen)
-		address = to->listen = address_of(to, to->listen);
+		address = to->listen = address_of(state, to, to->listen);
 	else if (verbs_wanted)
-		address = to->listen = address_of(to, "0.0.0.0");
+		address = to->listen = address_of(state, to, "0.0.0.0");
 	else
-		address = to->listen = to->self ? own_address() : DEFAULT_LISTEN;
+		address = to->listen = to->self ? own_address(to) : DEFAULT_LISTEN;
 	to->verbs = !strncmp(address, "verbs://", 8);
 	if (base_end("ramps bench", api_fabric_of(address, &kind)))
 		argp_error(state, "%s", ramps_last_error()->text);

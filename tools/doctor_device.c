@@ -239,15 +239,15 @@ static void check_device(struct doctor *doctor)
 }
 
 /* `trace`: what shows a module that is built in. Whether it is loaded. */
-static bool check_module(struct doctor *doctor, const char *label, const char *module, const char *trace)
+static bool check_module(struct doctor *doctor, const char *name, const char *module, const char *trace)
 {
 	struct doctor_item *item;
 
 	if (*doctor->no_device && !doctor_exists(doctor, "sys/module/%s", module)) {
-		doctor_skip(doctor, label, module, doctor->no_device);
+		doctor_skip(doctor, name, module, doctor->no_device);
 		return false;
 	}
-	item = doctor_add(doctor, label, module);
+	item = doctor_add(doctor, name, module);
 	if (doctor_exists(doctor, "sys/module/%s", module) || doctor_exists(doctor, "%s", trace)) {
 		doctor_found(item, "loaded");
 		return true;

@@ -32,10 +32,12 @@ struct peer {
 	bool looked, closing;
 };
 
+LIST_HEAD(peers, peer);
+
 struct serve {
 	struct fabric *fabric;
 	struct fabric_listener *listener;
-	LIST_HEAD(, peer) peers;
+	struct peers peers;
 	uint32_t count, closing;
 	struct fabric_event event;
 };

@@ -44,13 +44,17 @@ void base_stats_of(double *values, size_t count, struct base_stats *stats)
 	stats->p9999 = base_stats_share(values, count, 9999);
 }
 
-double base_stats_peak(const double *time_at, const double *done_at, size_t count)
+double base_stats_peak(const double *time_at, const double *done_at, size_t count, double under_way)
 {
+	size_t begun = 0;
 	double peak = 0;
 
 	for (size_t i = 0; i < count; i++) {
+		/* The next operation was begun no earlier than when so many before it were done. */
+		while (begun < i && done_at[begun + 1] <= done_at[i] - under_way)
+			begun++;
 		for (size_t j = i + 1; j < count; j++) {
-			double took = time_at[j] - time_at[i];
+			double took = time_at[j] - time_at[begun];
 
 			if (took > 0 && (done_at[j] - done_at[i]) > peak * took)
 				peak = (done_at[j] - done_at[i]) / took;

@@ -24,9 +24,10 @@ void base_stats_of(double *values, size_t count, struct base_stats *stats);
 double base_stats_share(const double *sorted, size_t count, uint32_t share);
 
 /*
- * The highest rate over any run of whole intervals; takes count^2 / 2 steps. At
- * time_at[i] done_at[i] was done, both growing. 0 of fewer than two.
+ * The highest rate over any run of whole intervals; takes count^2 / 2 steps. At time_at[i] done_at[i] was
+ * done, both growing. `under_way` were begun ahead of what was done: a run begins when its first operation
+ * did, so that what piled up and was found at once is no rate. 0 of fewer than two.
  */
-double base_stats_peak(const double *time_at, const double *done_at, size_t count);
+double base_stats_peak(const double *time_at, const double *done_at, size_t count, double under_way);
 
 #endif

@@ -103,7 +103,7 @@ static void connect_and_die(void *arg)
 	child_check(fabric_send(ep, "last words", 10) == 0);
 	if (!fork()) {
 		close(place->hold[1]);
-		_exit(read(place->hold[0], &byte, 1) != 0);
+		_exit(read(place->hold[0], &byte, 1) ? 1 : 0);
 	}
 	raise(SIGKILL);
 }
@@ -137,7 +137,7 @@ static void serve_and_die(void *arg)
 	child_check(event_within(place, LONG_MS) == 1);
 	if (!fork()) {
 		close(place->hold[1]);
-		_exit(read(place->hold[0], &byte, 1) != 0);
+		_exit(read(place->hold[0], &byte, 1) ? 1 : 0);
 	}
 	raise(SIGKILL);
 }

@@ -189,6 +189,57 @@ device_is_removed()
 	mend
 }
 
+# lend COMMAND...: starts it on node0, and waits for the address in its line, $address.
+lend()
+{
+	on node0 sh -c '"$@" >/tmp/lent 2>/tmp/lent.err </dev/null & echo $! >/tmp/lent.pid' sh "$@"
+	within 30 on node0 grep -q verbs: /tmp/lent
+	address=$(on node0 grep -o "verbs://node0:[0-9]*" /tmp/lent | head -n 1)
+}
+
+end_lent()
+{
+	# shellcheck disable=SC2016 # for the shell there
+	on node0 sh -c 'kill $(cat /tmp/lent.pid); while kill -0 $(cat /tmp/lent.pid) 2>/dev/null; do sleep 0.1; done'
+}
+
+# connects STATUS [WORD...]
+connects()
+{
+	local wanted=$1
+
+	shift
+	# shellcheck disable=SC2086 # words
+	is "$wanted" "$(status_of on node0 "$@" $doctor --connect "$address")" "status"
+}
+
+operations_are_tried_over_verbs()
+{
+	lend "$ramps" doctor --serve verbs://node0:0
+	connects 0
+	is 5 "$(grep -cE '^(message|READ|WRITE|FETCH_ADD|COMPARE_SWAP)  .* the median of [0-9]+ +OK$' "$work/out")" "operations"
+	expect "$address: ramps doctor on node0" "$work/out"
+	on node0 sh -c 'head -c 32 /dev/urandom >/tmp/key; chmod 600 /tmp/key'
+	connects 1 env RAMPS_KEY_FILE=/tmp/key
+	expect "not fit, to mend: connect" "$work/out"
+	expect "MEND: give both sides the same key: RAMPS_KEY_FILE=FILE" "$work/out"
+	end_lent
+	connects 1
+	expect "MEND: on that node: ramps doctor --serve $address" "$work/out"
+	is 5 "$(grep -c "not looked at: not connected" "$work/out")" "operations not tried"
+}
+
+server_of_a_job_is_only_read_over_verbs()
+{
+	lend "$ramps" serve --arena 16M --max-workers 4 verbs://node0:0
+	connects 0
+	expect "$address: a server of job default" "$work/out"
+	is 1 "$(grep -cE '^READ .* OK$' "$work/out")" "READs"
+	is 4 "$(grep -c "not looked at: a job's server is only read" "$work/out")" "operations not tried"
+	connects 0
+	end_lent
+}
+
 # The last one: the guest has no folder of modules to load it from again.
 module_is_missing()
 {
@@ -224,6 +275,8 @@ run_tests \
 	device_file_is_missing \
 	shared_memory_is_full \
 	wrong_choices_are_told_right_ones \
+	operations_are_tried_over_verbs \
+	server_of_a_job_is_only_read_over_verbs \
 	device_is_removed \
 	module_is_missing \
 	host_without_a_device_lacks_that_alone

@@ -109,6 +109,10 @@ all_sizes_have_a_row()
 	perftest svg "$work/plot.svg" curve 22
 	self round_lat -a -n 3
 	perftest lat "$work/out" "$sizes" 3
+	self pull_bw -a -D 0.1 -f 0.02
+	perftest bw "$work/out" "$sizes" any
+	self push_lat -a -D 0.1 -f 0.02 -w 2
+	perftest lat-D "$work/out" "$sizes" any
 }
 
 default_is_as_long_as_it_takes()
@@ -163,6 +167,10 @@ pushes_are_counted_by_the_test_itself()
 	perftest lat "$work/out" 8 41
 	self pull_bw -n 33 -t 7 -q 3 -Q 5
 	perftest bw "$work/out" 65536 99
+	self add_bw -D 0.3 -f 0.1 -t 64 -q 3 -Q 5
+	perftest bw "$work/out" 8 any
+	self push_bw -D 0.3 -f 0.1 -t 64 -q 3 -Q 5 -w 2 -s 4096
+	perftest bw "$work/out" 4096 any
 }
 
 # An add of somebody else between must make it fail: it does look.
@@ -187,7 +195,7 @@ until_row()
 {
 	local end=$((SECONDS + 30))
 
-	until grep -q "^ $1 " "$2"; do
+	until grep -qs "^ $1 " "$2"; do
 		kill -0 "$client" 2>/dev/null || fail "the client ended: $(cat "$2")"
 		[ "$SECONDS" -lt "$end" ] || fail "no row: $(cat "$2")"
 	done
@@ -361,6 +369,7 @@ server_side_outlives_a_killed_client()
 	own_shm
 	bench_server push_bw --listen shm://two
 	for round in 1 2 3; do
+		rm -f "$work/client" # a row of the last round is none of this
 		"$ramps" bench push_bw -s 4096 -w "$round" --run_infinitely -D 0.1 shm://two >"$work/client" &
 		client=$!
 		pids+=("$client")
@@ -404,6 +413,7 @@ signals_end_both_sides_and_nothing_is_left()
 	kill -INT "$server"
 	ends "$server" 130
 	for how in INT TERM; do
+		rm -f "$work/client"
 		env --default-signal=INT "$ramps" bench pull_bw --self -w 2 --run_infinitely -D 0.1 >"$work/client" &
 		client=$!
 		pids+=("$client")
@@ -413,6 +423,32 @@ signals_end_both_sides_and_nothing_is_left()
 		perftest bw "$work/client" "$(awk '$1 == 65536 { printf "%s%s", n++ ? "," : "", $1 }' "$work/client")" any
 	done
 	nothing_left
+}
+
+# allowed PID: the cores it may run on.
+allowed()
+{
+	sed -n 's/^Cpus_allowed_list:\t//p' "/proc/$1/status"
+}
+
+cores_are_those_asked_for()
+{
+	local core child
+
+	own_shm
+	core=$(allowed self | sed 's/.*[-,]//')
+	"$ramps" bench pull_bw --self -w 2 --run_infinitely -D 0.1 --pin_cores "$core" >"$work/client" &
+	client=$!
+	pids+=("$client")
+	until_row 65536 "$work/client"
+	for child in "$client" $(pgrep -P "$client"); do
+		[ "$(allowed "$child")" = "$core" ] || fail "it may run on $(allowed "$child"), not $core"
+	done
+	[ "$(pgrep -c -P "$client")" -eq 2 ]
+	kill -TERM "$client"
+	ends "$client" 0
+	expect " Cores           : $core for the server, then the workers" "$work/client"
+	refused "--pin_cores: '1,,2' is not" pull_lat --self --pin_cores 1,,2
 }
 
 killed_self_leaves_nothing()
@@ -449,4 +485,5 @@ run_tests \
 	server_side_outlives_a_killed_client \
 	another_test_is_refused_by_name \
 	signals_end_both_sides_and_nothing_is_left \
+	cores_are_those_asked_for \
 	killed_self_leaves_nothing

@@ -112,10 +112,29 @@ static void the_peak_is_of_the_best_run(void **state)
 	const double steady_time[] = { 10, 12, 14 }, steady_done[] = { 0, 6, 12 };
 
 	(void)state;
-	assert_near(base_stats_peak(time_at, done_at, 5), 4);
-	assert_near(base_stats_peak(steady_time, steady_done, 3), 3);
-	assert_near(base_stats_peak(time_at, done_at, 2), 1);
-	assert_near(base_stats_peak(time_at, done_at, 1), 0);
+	assert_near(base_stats_peak(time_at, done_at, 5, 0), 4);
+	assert_near(base_stats_peak(steady_time, steady_done, 3, 0), 3);
+	assert_near(base_stats_peak(time_at, done_at, 2, 0), 1);
+	assert_near(base_stats_peak(time_at, done_at, 1, 0), 0);
+}
+
+/* Ten operations are under way and come back five at once, twice a second. */
+static void what_piles_up_is_no_peak(void **state)
+{
+	double time_at[41], done_at[41];
+
+	(void)state;
+	for (int i = 0; i <= 40; i++) { /* found one by one, almost at the same time */
+		int pile = (i + 4) / 5, place = (i + 4) % 5;
+
+		time_at[i] = i ? pile * 0.5 + place * 1e-9 : 0;
+		done_at[i] = i;
+	}
+	assert_true(base_stats_peak(time_at, done_at, 41, 0) > 1e8);
+	assert_true(base_stats_peak(time_at, done_at, 41, 10) < 11);
+	/* Never below the average. */
+	assert_true(base_stats_peak(time_at, done_at, 41, 10) >= 40 / time_at[40]);
+	assert_true(base_stats_peak(time_at, done_at, 41, 1000) >= 40 / time_at[40]);
 }
 
 int main(void)
@@ -127,6 +146,7 @@ int main(void)
 		cmocka_unit_test(a_small_deviation_beside_a_large_mean_keeps_its_digits),
 		cmocka_unit_test(few_values_and_none),
 		cmocka_unit_test(the_peak_is_of_the_best_run),
+		cmocka_unit_test(what_piles_up_is_no_peak),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
