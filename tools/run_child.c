@@ -116,9 +116,8 @@ void run_child_signal(struct run_child *child, int number)
 		kill(-child->pid, number);
 		return;
 	}
-	if (number == SIGKILL)
-		run_child_leave(child);
-	else if (child->feed >= 0 &&
-		 dprintf(child->feed, "signal %02x%02x\n", '0' + number / 10, '0' + number % 10) < 0)
-		run_child_leave(child);
+	if (number != SIGKILL && child->feed >= 0 &&
+	    dprintf(child->feed, "signal %02x%02x\n", '0' + number / 10, '0' + number % 10) > 0)
+		return;
+	run_child_leave(child);
 }

@@ -169,7 +169,7 @@ static void add(struct script *script, const char *tag, const void *value, size_
 	static const char digits[] = "0123456789abcdef";
 	const unsigned char *from = value;
 
-	if (script->used + strlen(tag) + 2 * len_bytes + 3 > script->room) {
+	if (!script->text || script->used + strlen(tag) + 2 * len_bytes + 3 > script->room) {
 		script->room = 2 * script->room + strlen(tag) + 2 * len_bytes + 3;
 		script->text = cli_grow(script->text, script->room, 1);
 	}

@@ -248,7 +248,8 @@ void verbs_accept_event(struct verbs_listener *l, const struct verbs_cm_event *e
 
 	switch (event->type) {
 	case RDMA_CM_EVENT_CONNECT_REQUEST:
-		accept_request(l, event);
+		if (event->id)
+			accept_request(l, event);
 		return;
 	case RDMA_CM_EVENT_DEVICE_REMOVAL:
 		if (event->id == l->id)

@@ -204,8 +204,8 @@ static void expire(struct verbs_listener *l)
 	l->look_ns = now_ns + (lease_ns / 8 < PAUSE_NS ? lease_ns / 8 : PAUSE_NS);
 	while ((ep = TAILQ_FIRST(&l->unproven)) && now_ns - ep->since_ns > VERBS_UNPROVEN_NS)
 		verbs_accept_drop(l, ep, "it did not prove itself in time");
-	TAILQ_FOREACH(ep, &l->lingering, link)
-	verbs_ready(l, ep);
+	for (ep = TAILQ_FIRST(&l->lingering); ep; ep = TAILQ_NEXT(ep, link))
+		verbs_ready(l, ep);
 	look_after_peers(l, now_ns);
 }
 

@@ -111,8 +111,8 @@ static int bind_and_open(struct verbs_listener *l, const char *address)
 	if (ret)
 		return ret;
 	name_listener(l, address);
-	ret = l->id->verbs ? verbs_device_for(l->fabric, l->id, l->base.address) :
-			     verbs_device_any(l->fabric, l->base.address);
+	ret = l->id && l->id->verbs ? verbs_device_for(l->fabric, l->id, l->base.address) :
+				      verbs_device_any(l->fabric, l->base.address);
 	return ret ? ret : open_events(l);
 }
 

@@ -6,7 +6,7 @@
 # shellcheck source=../support/script.sh
 . "$(dirname "$0")/../support/script.sh"
 
-build_packages="gcc make pkg-config libc6-dev libopenblas-serial-dev libjansson-dev zlib1g-dev"
+build_packages="gcc make pkg-config libc6-dev libopenblas-serial-dev libjansson-dev zlib1g-dev libibverbs-dev librdmacm-dev libsodium-dev"
 
 stand_in()
 {

@@ -73,7 +73,7 @@ static int destroy(void *made)
 
 struct ibv_device **__wrap_ibv_get_device_list(int *n)
 {
-	struct ibv_device **list = calloc(FAKE_DEVICES + 1, sizeof(*list));
+	struct ibv_device **list = calloc(FAKE_DEVICES + 1, sizeof(struct ibv_device *));
 
 	assert_non_null(list);
 	for (uint32_t i = 0; i < fake.devices; i++) {
