@@ -27,8 +27,8 @@ struct study_case {
 
 /* Of the rounds but the first: means. */
 struct study_result {
-	double time_us;   /* from the last arrival until all are through */
-	double serial_us; /* what the busiest device served in a round */
+	double time_us;    /* from the last arrival until all are through */
+	double serial_us;  /* what the busiest device served in a round */
 	double operations; /* that each worker posted in a round */
 	bool failed;
 };

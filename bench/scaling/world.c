@@ -13,7 +13,7 @@
 #define ADDRESS   "sim://0/study"
 #define SEED      1
 #define SETTLE_NS 100000ull
-#define PERIOD_NS 100000000ull /* between the begins of two rounds, at least */
+#define PERIOD_NS 1000000000ull /* between the begins of two rounds, at least */
 
 /*
  * A card's published rates, each the reciprocal of what is in docs/scaling.md. One way, and what a
@@ -169,7 +169,8 @@ static void end_round(struct study *study, uint32_t round)
 	sim_get_stats(study->sim, &now);
 	if (round) {
 		r->time_us += (double)(sim_now(study->sim) - study->last_arrival_ns) / 1e3 / n;
-		r->serial_us += (double)(now.busiest_device_ns - study->before.busiest_device_ns) / 1e3 / n;
+		r->serial_us += (double)(now.busiest_device_ns - study->before.busiest_device_ns) /
+				1e3 / n;
 		r->operations += (double)(now.operations - study->before.operations) /
 				 study->what->workers / n;
 	}

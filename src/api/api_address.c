@@ -24,11 +24,11 @@ int api_fabric_of(const char *address, const struct api_fabric **fabric)
 	}
 #ifndef RAMPS_VERBS
 	if (!strncmp(address, "verbs://", 8))
-		return base_fail(-EOPNOTSUPP, "%s: this is a build without RDMA; build it with VERBS=1",
-				 address);
+		return base_fail(-EOPNOTSUPP,
+				 "%s: this is a build without RDMA; build it with VERBS=1", address);
 #endif
-	return base_fail(-EINVAL, "address '%s' is none of shm://NAME, verbs://HOST:PORT and embed:",
-			 address);
+	return base_fail(-EINVAL,
+			 "address '%s' is none of shm://NAME, verbs://HOST:PORT and embed:", address);
 }
 
 static int address_add(struct api_addresses *addresses, const char *text, size_t len_bytes)

@@ -37,7 +37,7 @@ void sim_note_free(struct sim_note *note)
 		TAILQ_REMOVE(&note->endpoint->notes, note, at_endpoint);
 	if (note->at_listener.tqe_prev)
 		TAILQ_REMOVE(&c->listener->notes, note, at_listener);
-	sim_free(c->sim, note, sizeof(*note) + note->len_bytes);
+	sim_free_event(c->sim, note, sizeof(*note) + note->len_bytes);
 }
 
 static void to_endpoint(struct sim_endpoint *ep, struct sim_note *note)
@@ -90,7 +90,7 @@ static void note_arrived(struct sim *sim, struct sim_event *event)
 
 static struct sim_note *new_note(struct sim_connection *c, uint32_t kind, bool to_server, uint32_t len_bytes)
 {
-	struct sim_note *note = sim_alloc(c->sim, sizeof(*note) + len_bytes);
+	struct sim_note *note = sim_alloc_event(c->sim, sizeof(*note) + len_bytes);
 
 	*note = (struct sim_note){
 		.event = { .run = note_arrived },

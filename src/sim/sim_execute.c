@@ -75,7 +75,7 @@ void sim_op_free(struct sim *sim, struct sim_op *op)
 		sim_free(sim, op->data, data_bytes(op));
 	if (op->words)
 		sim_free(sim, op->words, words * sizeof(uint64_t));
-	sim_free(sim, op, sizeof(*op));
+	sim_free_event(sim, op, sizeof(*op));
 }
 
 void sim_issue(struct sim_connection *c)
@@ -187,10 +187,11 @@ void sim_arrive(struct sim *sim, struct sim_event *event)
 /* Where piece i begins; pieces are cut between aligned words of the remote memory. */
 static uint64_t cut_at(const struct sim_op *op, uint8_t i)
 {
-	uint64_t at = op->offset + op->len_bytes * i / op->pieces;
+	uint64_t at;
 
-	if (i == op->pieces)
+	if (i >= op->pieces)
 		return op->len_bytes;
+	at = op->offset + op->len_bytes * i / op->pieces;
 	at -= at % sizeof(uint64_t);
 	return at > op->offset ? at - op->offset : 0;
 }

@@ -15,7 +15,7 @@ int sim_address_check(const char *address, uint32_t *node)
 	unsigned long number;
 	char *end;
 
-	if (strncmp(address, SCHEME, scheme) || strlen(address) >= SIM_ADDRESS_BYTES)
+	if (strncmp(address, SCHEME, scheme) != 0 || strlen(address) >= SIM_ADDRESS_BYTES)
 		goto wrong;
 	number = strtoul(address + scheme, &end, 10);
 	if (end == address + scheme || *end != '/' || !end[1] || number > UINT32_MAX)

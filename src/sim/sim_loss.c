@@ -162,7 +162,7 @@ void sim_lose_later(struct sim_connection *c, uint64_t delay_ns)
 {
 	uint64_t at = c->sim->now + delay_ns;
 
-	if (c->client_gone || (c->loss.index && c->loss_at <= at))
+	if (c->client_gone || (c->loss.sequence && c->loss_at <= at))
 		return;
 	c->loss.run = lose_now;
 	c->loss_at = at;
@@ -174,7 +174,7 @@ void sim_posted(struct sim_connection *c)
 {
 	struct sim *sim = c->sim;
 
-	if (!c->loss.index && sim_chance(sim, SIM_BREAK)) {
+	if (!c->loss.sequence && sim_chance(sim, SIM_BREAK)) {
 		c->loss_is_break = true;
 		sim_lose_later(c, 1 + sim_random(sim, SOON_TIMES * sim->options.costs.one_way_ns + 1));
 	}

@@ -167,7 +167,7 @@ void *__wrap_realloc(void *old, size_t len_bytes)
 int __wrap_posix_memalign(void **memory, size_t align_bytes, size_t len_bytes)
 {
 	size_t before = (sizeof(struct sim_block) + align_bytes - 1) / align_bytes * align_bytes;
-	void *allocated;
+	void *allocated = NULL;
 	int error = __real_posix_memalign(&allocated, align_bytes, before + len_bytes);
 
 	if (!error)
@@ -177,7 +177,7 @@ int __wrap_posix_memalign(void **memory, size_t align_bytes, size_t len_bytes)
 
 void *__wrap_aligned_alloc(size_t align_bytes, size_t len_bytes)
 {
-	void *memory;
+	void *memory = NULL;
 
 	errno = __wrap_posix_memalign(&memory, align_bytes < ALIGN_BYTES ? ALIGN_BYTES : align_bytes,
 				      len_bytes);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Memory of the world's own: no process owns it, and all of it goes when the world ends. Blocks
- * come from lists by size, a power of two, and lists from slabs; large ones are made one by one.
+ * come from lists by size, and lists from slabs; large ones are made one by one.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,8 +9,10 @@
 
 #include "sim/sim_private.h"
 
-#define SLAB_BYTES     (1ul << 18)
-#define SMALLEST_SHIFT 5
+#define SLAB_BYTES   (1ul << 18)
+#define LINE_BYTES   64ul
+#define FINE_BYTES   1024ul /* 2 to the 10th: class_of() */
+#define FINE_CLASSES 17u
 
 /* Where malloc is wrapped (sim_memory.c), this is the one beneath. */
 void *__real_malloc(size_t len_bytes) __attribute__((weak));
@@ -45,11 +47,19 @@ static char *new_slab(struct sim *sim, size_t len_bytes)
 	return slab + 16;
 }
 
+/* Multiples of a cache line, so that objects of one kind do not all lie in the same few sets; then powers of two. */
 static unsigned int class_of(size_t len_bytes)
 {
-	if (len_bytes <= 1u << SMALLEST_SHIFT)
-		return 0;
-	return 64 - (unsigned int)__builtin_clzl(len_bytes - 1) - SMALLEST_SHIFT;
+	if (len_bytes <= FINE_BYTES)
+		return (unsigned int)((len_bytes + LINE_BYTES - 1) / LINE_BYTES);
+	return FINE_CLASSES + 53 - (unsigned int)__builtin_clzl(len_bytes - 1);
+}
+
+static size_t size_of(unsigned int class)
+{
+	if (class < FINE_CLASSES)
+		return class ? class * LINE_BYTES : LINE_BYTES;
+	return FINE_BYTES << (class - FINE_CLASSES + 1);
 }
 
 static void *large_alloc(struct sim *sim, size_t len_bytes)
@@ -68,17 +78,13 @@ static void large_free(void *block)
 	sim_raw_free(large);
 }
 
-void *sim_alloc(struct sim *sim, size_t len_bytes)
+static void *take(struct sim *sim, struct sim_pool *pools, unsigned int class)
 {
-	unsigned int class = class_of(len_bytes);
-	size_t size = 1ul << (class + SMALLEST_SHIFT);
-	void *block;
+	size_t size = size_of(class);
+	void *block = pools[class].free;
 
-	if (class >= SIM_POOL_CLASSES)
-		return large_alloc(sim, len_bytes);
-	block = sim->pools[class].free;
 	if (sim_likely(block != NULL)) {
-		memcpy(&sim->pools[class].free, block, sizeof(void *));
+		memcpy(&pools[class].free, block, sizeof(void *));
 		return block;
 	}
 	if (sim->slab_left < size) {
@@ -91,18 +97,40 @@ void *sim_alloc(struct sim *sim, size_t len_bytes)
 	return block;
 }
 
+static void give(struct sim_pool *pools, void *block, unsigned int class)
+{
+	memcpy(block, &pools[class].free, sizeof(void *));
+	pools[class].free = block;
+}
+
+void *sim_alloc(struct sim *sim, size_t len_bytes)
+{
+	unsigned int class = class_of(len_bytes);
+
+	return class < SIM_POOL_CLASSES ? take(sim, sim->pools, class) : large_alloc(sim, len_bytes);
+}
+
 void sim_free(struct sim *sim, void *block, size_t len_bytes)
 {
 	unsigned int class = class_of(len_bytes);
 
-	if (!block)
-		return;
-	if (class >= SIM_POOL_CLASSES) {
+	if (block && class < SIM_POOL_CLASSES)
+		give(sim->pools, block, class);
+	else if (block)
 		large_free(block);
-		return;
-	}
-	memcpy(block, &sim->pools[class].free, sizeof(void *));
-	sim->pools[class].free = block;
+}
+
+_Static_assert(offsetof(struct sim_event, sequence) >= sizeof(void *), "a free block keeps it");
+
+void *sim_alloc_event(struct sim *sim, size_t len_bytes)
+{
+	return take(sim, sim->event_pools, class_of(len_bytes));
+}
+
+void sim_free_event(struct sim *sim, void *block, size_t len_bytes)
+{
+	((struct sim_event *)block)->sequence = 0;
+	give(sim->event_pools, block, class_of(len_bytes));
 }
 
 void sim_pool_end(struct sim *sim)

@@ -120,7 +120,7 @@ static int admit_all(const struct sim_endpoint *ep, const struct fabric_op *ops,
 static struct sim_op *new_op(struct sim_connection *c, struct sim_list *list, const struct fabric_op *from)
 {
 	struct sim *sim = c->sim;
-	struct sim_op *op = sim_alloc(sim, sizeof(*op));
+	struct sim_op *op = sim_alloc_event(sim, sizeof(*op));
 	bool adds = from->opcode == FABRIC_FETCH_ADD_LIST;
 	size_t n = from->count;
 

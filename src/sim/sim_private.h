@@ -16,7 +16,7 @@
 #define SIM_ADDRESS_BYTES  128  /* "sim://NODE/NAME" */
 #define SIM_LISTENER_LISTS 256  /* buckets */
 #define SIM_DEVICE_LISTS   4096 /* buckets */
-#define SIM_POOL_CLASSES   13   /* of memory of the world's own: 32 bytes .. 128 KiB */
+#define SIM_POOL_CLASSES   24   /* of memory of the world's own: up to 128 KiB */
 
 #define sim_likely(x)   __builtin_expect(!!(x), 1)
 #define sim_unlikely(x) __builtin_expect(!!(x), 0)
@@ -24,12 +24,17 @@
 /* Something that will happen. It lies in what it happens to. */
 struct sim_event {
 	void (*run)(struct sim *sim, struct sim_event *event);
-	uint32_t index; /* in the heap; 0: it is not due */
+	uint64_t sequence; /* 0: it is not due */
 };
 
 struct sim_due {
 	uint64_t at, sequence;
 	struct sim_event *event;
+};
+
+struct sim_heap {
+	struct sim_due *entries;
+	uint32_t count, capacity, dead;
 };
 
 /* A place to continue at. */
@@ -91,10 +96,10 @@ struct sim_process {
 	uint64_t timer_at;
 	struct base_error_state *errors;
 	struct sim_owned owned;
-	LIST_HEAD(, sim_fabric) fabrics;
-	LIST_HEAD(, sim_endpoint) endpoints;
-	LIST_HEAD(, sim_listener) listeners;
-	LIST_HEAD(, sim_memory) memories;
+	LIST_HEAD(sim_fabrics, sim_fabric) fabrics;
+	LIST_HEAD(sim_endpoints, sim_endpoint) endpoints;
+	LIST_HEAD(sim_own_listeners, sim_listener) listeners;
+	LIST_HEAD(sim_memories, sim_memory) memories;
 	uint64_t leaked;
 };
 
@@ -225,14 +230,13 @@ struct sim_large {
 
 struct sim {
 	uint64_t now, sequence, random;
-	struct sim_due *heap; /* from 1 */
-	uint32_t due, heap_capacity;
+	struct sim_heap heap;
 	struct sim_process *current, *adopted;
-	TAILQ_HEAD(, sim_process) ready;
-	LIST_HEAD(, sim_process) processes;
-	LIST_HEAD(, sim_connection) connections;
+	TAILQ_HEAD(sim_ready, sim_process) ready;
+	LIST_HEAD(sim_processes, sim_process) processes;
+	LIST_HEAD(sim_connections, sim_connection) connections;
 	LIST_HEAD(sim_device_list, sim_device) devices[SIM_DEVICE_LISTS];
-	LIST_HEAD(, sim_device) all_devices;
+	LIST_HEAD(sim_all_devices, sim_device) all_devices;
 	LIST_HEAD(sim_listener_list, sim_listener) listeners[SIM_LISTENER_LISTS];
 	struct sim_context context; /* of the thread that runs the world */
 	uint32_t live;
@@ -246,8 +250,8 @@ struct sim {
 	void *slabs;
 	char *slab;
 	size_t slab_left;
-	struct sim_pool pools[SIM_POOL_CLASSES];
-	LIST_HEAD(, sim_large) large;
+	struct sim_pool pools[SIM_POOL_CLASSES], event_pools[SIM_POOL_CLASSES];
+	LIST_HEAD(sim_larges, sim_large) large;
 	uint64_t *words; /* when an atomic on each is over: pairs of address and time */
 	uint64_t word_count, word_capacity;
 	struct sim_stats stats;
@@ -255,9 +259,14 @@ struct sim {
 
 #define sim_traces(sim) sim_unlikely((sim)->options.trace != NULL)
 
-/* sim_world.c */
+/* sim_events.c */
 void sim_schedule(struct sim *sim, struct sim_event *event, uint64_t at);
 void sim_cancel(struct sim *sim, struct sim_event *event);
+/* When the next one is due, BASE_FOREVER: none is; and what happens then. */
+uint64_t sim_next_at(struct sim *sim);
+void sim_run_next(struct sim *sim);
+
+/* sim_world.c */
 /* Runs what is due until `until` is ready, or, where that is NULL, until until_ns. */
 void sim_loop(struct sim *sim, const struct sim_process *until, uint64_t until_ns);
 /* Between low and high, each power of two as likely. */
@@ -270,6 +279,9 @@ void *sim_raw_alloc(size_t len_bytes);
 void sim_raw_free(void *block);
 void *sim_alloc(struct sim *sim, size_t len_bytes);
 void sim_free(struct sim *sim, void *block, size_t len_bytes);
+/* For what begins with a struct sim_event: it stays one, and is not due, until it is another's. */
+void *sim_alloc_event(struct sim *sim, size_t len_bytes);
+void sim_free_event(struct sim *sim, void *block, size_t len_bytes);
 void sim_pool_end(struct sim *sim);
 
 /* sim_switch.c */

@@ -34,7 +34,7 @@ static void make_ready(struct sim_process *process)
 
 static void set_timer(struct sim_process *process, uint64_t at)
 {
-	if (process->timer.index && process->timer_at <= at)
+	if (process->timer.sequence && process->timer_at <= at)
 		return;
 	process->timer_at = at;
 	sim_schedule(process->sim, &process->timer, at);

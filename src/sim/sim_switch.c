@@ -43,6 +43,10 @@
 #endif
 #define GUARD_BYTES 4096ul
 
+/* Where a stack begins differs between processes, or all would meet in the same few sets of the caches. */
+#define COLOURS      31u
+#define COLOUR_BYTES 320u
+
 #if defined(__x86_64__)
 /* Saves the registers that a call keeps on the old stack, and continues on the new one. */
 __asm__(".text\n"
@@ -224,7 +228,7 @@ int sim_stack_get(struct sim *sim, struct sim_process *process)
 		stack += GUARD_BYTES;
 	}
 	process->stack = stack;
-	sim_context_make(&process->context, stack, STACK_BYTES);
+	sim_context_make(&process->context, stack, STACK_BYTES - process->id % COLOURS * COLOUR_BYTES);
 	return 0;
 }
 

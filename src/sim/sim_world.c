@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The clock, the events and the order in which they happen: by time, and of those at one time by when
- * they were scheduled. All chance comes from one stream of numbers, so that a seed decides it all.
+ * The clock and the loop that moves it. All chance comes from one stream of numbers, so that a seed decides it all.
  * Nothing may depend on addresses, on real time or on the order of a hash.
  */
 #include <stdarg.h>
@@ -11,8 +10,7 @@
 
 #include "sim/sim_private.h"
 
-#define FIRST_CAPACITY 1024
-#define TRACE_BYTES    512
+#define TRACE_BYTES 512
 
 static __thread struct sim *here;
 
@@ -31,98 +29,10 @@ uint64_t sim_now(const struct sim *sim)
 	return sim->now;
 }
 
-static bool is_before(const struct sim_due *a, const struct sim_due *b)
-{
-	return a->at < b->at || (a->at == b->at && a->sequence < b->sequence);
-}
-
-static void place(struct sim *sim, uint32_t at, struct sim_due due)
-{
-	sim->heap[at] = due;
-	due.event->index = at;
-}
-
-static void sift_up(struct sim *sim, uint32_t at, struct sim_due due)
-{
-	while (at > 1 && is_before(&due, &sim->heap[at / 2])) {
-		place(sim, at, sim->heap[at / 2]);
-		at /= 2;
-	}
-	place(sim, at, due);
-}
-
-static void sift_down(struct sim *sim, uint32_t at, struct sim_due due)
-{
-	for (;;) {
-		uint32_t child = 2 * at;
-
-		if (child > sim->due)
-			break;
-		if (child < sim->due && is_before(&sim->heap[child + 1], &sim->heap[child]))
-			child++;
-		if (!is_before(&sim->heap[child], &due))
-			break;
-		place(sim, at, sim->heap[child]);
-		at = child;
-	}
-	place(sim, at, due);
-}
-
-static void grow(struct sim *sim)
-{
-	uint32_t capacity = 2 * sim->heap_capacity;
-	struct sim_due *heap = sim_raw_alloc(capacity * sizeof(*heap));
-
-	memcpy(heap, sim->heap, sim->heap_capacity * sizeof(*heap));
-	sim_raw_free(sim->heap);
-	sim->heap = heap;
-	sim->heap_capacity = capacity;
-}
-
-void sim_schedule(struct sim *sim, struct sim_event *event, uint64_t at)
-{
-	struct sim_due due = { .at = sim_later(at, sim->now), .sequence = sim->sequence++, .event = event };
-
-	if (event->index)
-		sim_cancel(sim, event);
-	if (++sim->due == sim->heap_capacity)
-		grow(sim);
-	sift_up(sim, sim->due, due);
-}
-
-void sim_cancel(struct sim *sim, struct sim_event *event)
-{
-	uint32_t at = event->index;
-	struct sim_due last;
-
-	if (!at)
-		return;
-	event->index = 0;
-	last = sim->heap[sim->due--];
-	if (at > sim->due)
-		return;
-	if (at > 1 && is_before(&last, &sim->heap[at / 2]))
-		sift_up(sim, at, last);
-	else
-		sift_down(sim, at, last);
-}
-
-static void run_next(struct sim *sim)
-{
-	struct sim_due due = sim->heap[1], last = sim->heap[sim->due--];
-
-	due.event->index = 0;
-	if (sim->due)
-		sift_down(sim, 1, last);
-	sim->now = due.at;
-	sim->stats.events++;
-	due.event->run(sim, due.event);
-}
-
 /* Whether nothing can happen any more though somebody waits. */
-static bool is_over(const struct sim *sim)
+static bool is_over(struct sim *sim)
 {
-	return !sim->due && TAILQ_EMPTY(&sim->ready);
+	return TAILQ_EMPTY(&sim->ready) && sim_next_at(sim) == BASE_FOREVER;
 }
 
 void sim_loop(struct sim *sim, const struct sim_process *until, uint64_t until_ns)
@@ -144,11 +54,11 @@ void sim_loop(struct sim *sim, const struct sim_process *until, uint64_t until_n
 		}
 		if (!until && (!sim->live || is_over(sim)))
 			return;
-		if (!until && sim->heap[1].at > until_ns) {
+		if (!until && sim_next_at(sim) > until_ns) {
 			sim->now = sim_later(sim->now, until_ns);
 			return;
 		}
-		run_next(sim);
+		sim_run_next(sim);
 	}
 }
 
@@ -267,8 +177,6 @@ struct sim *sim_open(const struct sim_options *options)
 	memset(sim, 0, sizeof(*sim));
 	sim->options = *options;
 	sim->random = options->seed;
-	sim->heap_capacity = FIRST_CAPACITY;
-	sim->heap = sim_raw_alloc(FIRST_CAPACITY * sizeof(*sim->heap));
 	TAILQ_INIT(&sim->ready);
 	sim_context_of_thread(&sim->context);
 	for (int i = 0; i < SIM_FAULTS; i++)
@@ -292,7 +200,7 @@ void sim_close(struct sim *sim)
 	sim_stacks_end(sim);
 	sim_pool_end(sim);
 	sim_device_end(sim);
-	sim_raw_free(sim->heap);
+	sim_raw_free(sim->heap.entries);
 	if (here == sim)
 		here = NULL;
 	sim_raw_free(sim);

@@ -9,20 +9,25 @@
  * they are compared by the sign of a difference. A generation is released when the root is full
  * at it: that is the one moment that decides, all else passes it on.
  *
- * Arriving. Whoever enters g has seen g-1 released, so its leaf is (g-1, full) or already at g.
- * It sends one list: a swap (g-1, full) -> (g, none), which one member of the leaf wins and the
- * others need not know about; and an add of its bit. The value that the add returns tells who
- * filled the leaf. That one climbs: it sets the leaf's bit in the node above, and goes on as long
- * as it fills nodes.
+ * Arriving. Who enters g has seen g-1 released at its leaf, or passes that down itself; either
+ * opens the leaf first: (g-1, full) -> (g, none). So it adds its bit, and the value that the add
+ * returns tells who filled the leaf. That one climbs: it sets the leaf's bit in the node above,
+ * and goes on as long as it fills nodes. (The root has nobody above who would open it: who comes
+ * there sends the opening swap ahead, which one wins and the others need not know about.)
  *
  * Why adds only there. An add can't fail under contention, so that the common case is one round
- * trip however many arrive. But it may be done once only: a second add of a bit carries into its
- * neighbour. So it is for the one operation of which nobody but its sender can be the author, and
- * which the sender has not tried before. When its fate is not known (`doubt`), when a new life of
- * a rank does not know what its last one did, when the server stands in, and for all climbing,
- * the bit is set by swap: (g, some) -> (g, some and bit), while the word is at g and the bit
- * clear. Bit set or a later generation: it has been done. Such a move can be made by anyone who
- * sees why, any number of times.
+ * trip and one atomic however many arrive. But it may be done once only: a second add of a bit
+ * carries into its neighbour. So it is for the one operation of which nobody but its sender can be
+ * the author, and which the sender has not tried before. When its fate is not known (`doubt`), when
+ * the server stands in, and for all climbing, the bit is set by swap: (g, some) -> (g, some and
+ * bit), while the word is at g and the bit clear. Bit set or a later generation: it has been done.
+ * Such a move can be made by anyone who sees why, any number of times. A new life of a rank reads
+ * its leaf: nothing of its last one can still land, so what it finds clear it may add.
+ *
+ * Crowds. Swaps of many on one word fail in turn, each for a round trip. So who climbs and fails
+ * reads all children of the node, and sets the bits of all that are full: the next swap that
+ * succeeds does it for the others. Who finds that it was helped, and the node full, leaves the climb
+ * to the helper.
  *
  * Helping. Only one process learns from an add that it must climb, and its completion can be
  * lost, or it can die or be stopped. So nobody relies on it: who has waited for a slice in vain
@@ -94,7 +99,6 @@ static int read_place(struct sync_peer *peer, struct sync_barrier *b, uint64_t d
 	b->generation = barrier_generation(leaf);
 	b->behind = barrier_arrived(leaf) & barrier_bit(tree, b->member);
 	b->generation += b->behind;
-	b->doubt = true;
 	return 0;
 }
 
@@ -153,13 +157,13 @@ uint32_t sync_barrier_generation(const struct sync_barrier *b)
  * Arriving
  */
 
-/* Takes what the first arrival, at the leaf, brought: whether it filled it. */
-static int climb_from_leaf(struct sync_peer *peer, struct sync_barrier *b, bool full, uint64_t deadline_ns)
+/* After the arrival at a leaf that is full. needs: as of barrier_climb(). */
+static int climb_from_leaf(struct sync_peer *peer, struct sync_barrier *b, uint32_t needs,
+			   uint64_t deadline_ns)
 {
-	int ret = 0;
+	int ret = barrier_climb(peer, &b->tree, (struct barrier_place){ 0, b->path[0] },
+				b->generation, needs, deadline_ns);
 
-	if (full)
-		ret = barrier_climb(peer, &b->tree, 0, b->path[0], b->generation, deadline_ns);
 	if (ret < 0)
 		return ret;
 	b->stop = (uint32_t)ret;
@@ -184,11 +188,13 @@ static int arrive_by_add(struct sync_peer *peer, struct sync_barrier *b, uint64_
 		  .local = &peer->result[1],
 		  .operand = bit },
 	};
+	uint32_t opening = b->tree.levels == 1; /* a release has opened the leaf, but not the root */
 	uint64_t old;
 	int ret;
 
 	b->doubt = true;
-	ret = fabric_execute(peer->ep, ops, 2, &peer->completion, deadline_ns);
+	b->stop = 0;
+	ret = fabric_execute(peer->ep, ops + 1 - opening, 1 + opening, &peer->completion, deadline_ns);
 	if (ret)
 		return ret;
 	old = peer->result[1];
@@ -197,9 +203,9 @@ static int arrive_by_add(struct sync_peer *peer, struct sync_barrier *b, uint64_
 	if (b->tree.levels == 1)
 		b->root = old + bit;
 	if ((barrier_arrived(old) | bit) != full)
-		return climb_from_leaf(peer, b, false, deadline_ns);
+		return 0;
 	barrier_filled(peer, &b->tree, 0);
-	return climb_from_leaf(peer, b, true, deadline_ns);
+	return climb_from_leaf(peer, b, BARRIER_FULL | BARRIER_MINE, deadline_ns);
 }
 
 static int arrive_by_swap(struct sync_peer *peer, struct sync_barrier *b, uint64_t deadline_ns)
@@ -208,7 +214,8 @@ static int arrive_by_swap(struct sync_peer *peer, struct sync_barrier *b, uint64
 
 	if (ret < 0)
 		return ret;
-	return climb_from_leaf(peer, b, ret & BARRIER_FULL, deadline_ns);
+	b->stop = 0;
+	return ret & BARRIER_FULL ? climb_from_leaf(peer, b, BARRIER_FULL, deadline_ns) : 0;
 }
 
 /*
@@ -234,8 +241,8 @@ static int pass_down(struct sync_peer *peer, struct sync_barrier *b, uint32_t ge
 	int ret;
 
 	while (level-- > 0) {
-		ret = barrier_release(peer, path_node(b, level), generation, &b->released[level],
-				      deadline_ns);
+		ret = barrier_release(peer, &b->tree, (struct barrier_place){ level, b->path[level] },
+				      generation, &b->released[level], deadline_ns);
 		if (ret)
 			return ret;
 	}
@@ -343,12 +350,17 @@ static int give_up(struct sync_peer *peer, struct sync_barrier *b, uint32_t gene
 static int wait_here(struct sync_peer *peer, struct sync_barrier *b, uint64_t deadline_ns)
 {
 	uint64_t node = path_node(b, b->stop);
+	int ret;
 
+	peer->ep->crowd = b->stop ? b->tree.width[b->stop - 1] : b->tree.members;
 	if (b->stop == b->tree.levels - 1)
-		return sync_wait_slice(peer, CORE_WORDS, node + offsetof(struct core_node, word),
-				       b->root, &b->root, deadline_ns);
-	return sync_wait_slice(peer, CORE_WORDS, node + offsetof(struct core_node, released),
-			       b->released[b->stop], &b->released[b->stop], deadline_ns);
+		ret = sync_wait_slice(peer, CORE_WORDS, node + offsetof(struct core_node, word),
+				      b->root, &b->root, deadline_ns);
+	else
+		ret = sync_wait_slice(peer, CORE_WORDS, node + offsetof(struct core_node, released),
+				      b->released[b->stop], &b->released[b->stop], deadline_ns);
+	peer->ep->crowd = 0;
+	return ret;
 }
 
 static int wait_release(struct sync_peer *peer, struct sync_barrier *b, uint32_t generation,

@@ -41,8 +41,9 @@ static int release_all(const struct stand_in *s, uint32_t generation)
 
 	for (uint32_t level = s->tree.levels - 1; level-- > 0;) {
 		for (uint32_t i = 0; i < s->tree.width[level]; i++) {
-			ret = barrier_release(s->peer, barrier_node(&s->tree, level, i), generation,
-					      &node_at(s, level, i)->released, s->deadline_ns);
+			ret = barrier_release(s->peer, &s->tree, (struct barrier_place){ level, i },
+					      generation, &node_at(s, level, i)->released,
+					      s->deadline_ns);
 			if (ret)
 				return ret;
 		}
@@ -63,7 +64,8 @@ static int complete_climbs(const struct stand_in *s)
 			    barrier_has(node_at(s, level + 1, i / s->tree.fan_in)->word, g,
 					barrier_bit(&s->tree, i)))
 				continue;
-			ret = barrier_climb(s->peer, &s->tree, level, i, g, s->deadline_ns);
+			ret = barrier_climb(s->peer, &s->tree, (struct barrier_place){ level, i },
+					    g, BARRIER_FULL, s->deadline_ns);
 			if (ret < 0)
 				return ret;
 			root_full |= ret == (int)s->tree.levels;
@@ -88,7 +90,8 @@ static int arrive_for_absent(const struct stand_in *s, bool *root_full)
 		count += !!(ret & BARRIER_MINE);
 		if (!(ret & BARRIER_FULL))
 			continue;
-		ret = barrier_climb(s->peer, &s->tree, 0, leaf, g, s->deadline_ns);
+		ret = barrier_climb(s->peer, &s->tree, (struct barrier_place){ 0, leaf }, g,
+				    BARRIER_FULL, s->deadline_ns);
 		if (ret < 0)
 			return ret;
 		*root_full |= ret == (int)s->tree.levels;

@@ -90,10 +90,29 @@ void barrier_filled(struct sync_peer *peer, const struct barrier_tree *tree, uin
 		fabric_post(peer->ep, &wake, 1, &peer->completion);
 }
 
+/* READs the children of a node together: the bits of those that are full at `generation`. */
+static int full_children(struct sync_peer *peer, const struct barrier_tree *tree,
+			 struct barrier_place place, uint32_t generation, uint64_t deadline_ns,
+			 uint32_t *bits)
+{
+	uint32_t below = place.level - 1, first = place.index * tree->fan_in;
+	uint32_t n = tree->width[below] - first;
+	int ret;
+
+	if (n > tree->fan_in)
+		n = tree->fan_in;
+	ret = sync_read(peer, CORE_WORDS, barrier_node(tree, below, first), peer->nodes,
+			n * sizeof(*peer->nodes), deadline_ns);
+	for (uint32_t i = 0; i < n && !ret; i++)
+		if (barrier_has(peer->nodes[i].word, generation, barrier_full(tree, below, first + i)))
+			*bits |= 1u << i;
+	return ret;
+}
+
 int barrier_set(struct sync_peer *peer, const struct barrier_tree *tree, uint32_t level,
 		uint32_t child, uint32_t generation, uint64_t deadline_ns)
 {
-	uint32_t index = child / tree->fan_in, bit = barrier_bit(tree, child);
+	uint32_t index = child / tree->fan_in, bit = barrier_bit(tree, child), bits = bit;
 	uint32_t full = barrier_full(tree, level, index);
 	uint64_t word = barrier_word(generation, 0), old;
 	struct fabric_op ops[2] = {
@@ -107,47 +126,54 @@ int barrier_set(struct sync_peer *peer, const struct barrier_tree *tree, uint32_
 		  .local = &peer->result[1],
 		  .flags = barrier_flags(tree, level) },
 	};
-	uint32_t opening = 1;
+	uint32_t opening = level + 1 == tree->levels; /* others are open, or it will be seen */
 	int ret;
 
 	ops[0].offset = ops[1].offset = barrier_node(tree, level, index);
 	for (;;) {
 		ops[1].compare = word;
-		ops[1].operand = word | bit;
+		ops[1].operand = word | bits;
 		ret = fabric_execute(peer->ep, ops + 1 - opening, 1 + opening, &peer->completion,
 				     deadline_ns);
 		if (ret)
 			return ret;
-		opening = 0;
 		old = peer->result[1];
 		if (old == word) {
-			if ((barrier_arrived(word) | bit) != full)
+			if ((barrier_arrived(word) | bits) != full)
 				return BARRIER_MINE;
 			barrier_filled(peer, tree, level);
 			return BARRIER_FULL | BARRIER_MINE;
 		}
 		if (barrier_has(old, generation, bit))
 			return barrier_has(old, generation, full) ? BARRIER_FULL : 0;
+		opening = old == ops[0].compare;
+		if (opening)
+			continue;
 		if (barrier_generation(old) != generation)
 			return barrier_corrupt(old, generation);
 		word = old;
+		if (level)
+			ret = full_children(peer, tree, (struct barrier_place){ level, index },
+					    generation, deadline_ns, &bits);
+		if (ret)
+			return ret;
 	}
 }
 
-int barrier_climb(struct sync_peer *peer, const struct barrier_tree *tree, uint32_t level,
-		  uint32_t index, uint32_t generation, uint64_t deadline_ns)
+int barrier_climb(struct sync_peer *peer, const struct barrier_tree *tree, struct barrier_place from,
+		  uint32_t generation, uint32_t needs, uint64_t deadline_ns)
 {
 	int ret;
 
-	while (++level < tree->levels) {
-		ret = barrier_set(peer, tree, level, index, generation, deadline_ns);
+	while (++from.level < tree->levels) {
+		ret = barrier_set(peer, tree, from.level, from.index, generation, deadline_ns);
 		if (ret < 0)
 			return ret;
-		if (!(ret & BARRIER_FULL))
+		if (((uint32_t)ret & needs) != needs)
 			break;
-		index /= tree->fan_in;
+		from.index /= tree->fan_in;
 	}
-	return (int)level;
+	return (int)from.level;
 }
 
 int barrier_walk(struct sync_peer *peer, const struct barrier_tree *tree, uint32_t member,
@@ -169,7 +195,8 @@ int barrier_walk(struct sync_peer *peer, const struct barrier_tree *tree, uint32
 		if (level + 1 < tree->levels && barrier_covers(peer->result[1], generation))
 			return 1;
 		if (below_full && !barrier_has(word, generation, barrier_bit(tree, child))) {
-			ret = barrier_climb(peer, tree, level - 1, child, generation, deadline_ns);
+			ret = barrier_climb(peer, tree, (struct barrier_place){ level - 1, child },
+					    generation, BARRIER_FULL, deadline_ns);
 			if (ret < 0)
 				return ret;
 			return ret == (int)tree->levels;
@@ -179,23 +206,33 @@ int barrier_walk(struct sync_peer *peer, const struct barrier_tree *tree, uint32
 	return below_full;
 }
 
-int barrier_release(struct sync_peer *peer, uint64_t node, uint32_t generation, uint64_t *seen,
-		    uint64_t deadline_ns)
+int barrier_release(struct sync_peer *peer, const struct barrier_tree *tree, struct barrier_place place,
+		    uint32_t generation, uint64_t *seen, uint64_t deadline_ns)
 {
-	struct fabric_op op = { .opcode = FABRIC_COMPARE_SWAP,
-				.region = CORE_WORDS,
-				.flags = FABRIC_WAITABLE,
-				.offset = node + offsetof(struct core_node, released),
-				.local = &peer->result[0] };
+	uint64_t node = barrier_node(tree, place.level, place.index);
+	uint32_t full = barrier_full(tree, place.level, place.index);
+	struct fabric_op ops[2] = {
+		{ .opcode = FABRIC_COMPARE_SWAP,
+		  .region = CORE_WORDS,
+		  .offset = node,
+		  .local = &peer->result[0],
+		  .compare = barrier_word(generation, full),
+		  .operand = barrier_word(generation + 1, 0) },
+		{ .opcode = FABRIC_COMPARE_SWAP,
+		  .region = CORE_WORDS,
+		  .flags = FABRIC_WAITABLE,
+		  .offset = node + offsetof(struct core_node, released),
+		  .local = &peer->result[1] },
+	};
 	int ret;
 
 	while (!barrier_covers(*seen, generation)) {
-		op.compare = *seen;
-		op.operand = *seen + (uint32_t)(generation + 1 - (uint32_t)*seen);
-		ret = fabric_execute(peer->ep, &op, 1, &peer->completion, deadline_ns);
+		ops[1].compare = *seen;
+		ops[1].operand = *seen + (uint32_t)(generation + 1 - (uint32_t)*seen);
+		ret = fabric_execute(peer->ep, ops, 2, &peer->completion, deadline_ns);
 		if (ret)
 			return ret;
-		*seen = peer->result[0] == op.compare ? op.operand : peer->result[0];
+		*seen = peer->result[1] == ops[1].compare ? ops[1].operand : peer->result[1];
 	}
 	return 0;
 }

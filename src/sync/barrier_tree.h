@@ -65,6 +65,10 @@ static inline bool barrier_covers(uint64_t released, uint32_t generation)
 	return (int32_t)((uint32_t)released - (generation + 1)) >= 0;
 }
 
+struct barrier_place {
+	uint32_t level, index;
+};
+
 /* Of an arrival at a node of `level`. */
 uint8_t barrier_flags(const struct barrier_tree *tree, uint32_t level);
 
@@ -78,17 +82,19 @@ enum barrier_set {
 
 /*
  * The arrival that may be done by anyone, any number of times: sets the bit of child `child` in
- * its node of level `level`, by swap. Returns enum barrier_set flags.
+ * its node of level `level`, by swap, and, where others are about to set theirs, theirs too.
+ * Returns enum barrier_set flags.
  */
 int barrier_set(struct sync_peer *peer, const struct barrier_tree *tree, uint32_t level,
 		uint32_t child, uint32_t generation, uint64_t deadline_ns);
 
 /*
- * Carries a node that is full at `generation` upwards as far as nodes become full. Returns the
- * level that did not, or tree->levels when the root is full: the generation is released.
+ * Carries a node that is full at `generation` upwards as far as nodes become full: with needs
+ * BARRIER_FULL whoever filled them, with BARRIER_MINE added only where this call did. Returns the
+ * level that it ended at, or tree->levels when the root is full: the generation is released.
  */
-int barrier_climb(struct sync_peer *peer, const struct barrier_tree *tree, uint32_t level,
-		  uint32_t index, uint32_t generation, uint64_t deadline_ns);
+int barrier_climb(struct sync_peer *peer, const struct barrier_tree *tree, struct barrier_place from,
+		  uint32_t generation, uint32_t needs, uint64_t deadline_ns);
 
 /*
  * Does on the path from member's leaf to the root what others may have left undone: climbs. 1:
@@ -98,11 +104,11 @@ int barrier_walk(struct sync_peer *peer, const struct barrier_tree *tree, uint32
 		 uint32_t generation, uint64_t deadline_ns);
 
 /*
- * Moves the `released` word of the node at `node` on to `generation`; *seen is what the caller
- * believes it to be, and is set.
+ * Opens a node, which is not the root, for the generation after `generation`, and moves its
+ * `released` word on to `generation`; *seen is what the caller believes that word to be, and is set.
  */
-int barrier_release(struct sync_peer *peer, uint64_t node, uint32_t generation, uint64_t *seen,
-		    uint64_t deadline_ns);
+int barrier_release(struct sync_peer *peer, const struct barrier_tree *tree, struct barrier_place place,
+		    uint32_t generation, uint64_t *seen, uint64_t deadline_ns);
 
 /* Reads a node's two words into peer->result. */
 int barrier_read(struct sync_peer *peer, uint64_t node, uint64_t deadline_ns);

@@ -24,6 +24,7 @@ struct sync_peer {
 	uint64_t states_offset;
 	struct fabric_completion completion;
 	uint64_t result[2]; /* of atomics and small READs: the fabric's while a list is under way */
+	struct core_node nodes[CORE_MAX_FAN_IN]; /* a barrier's, READ together: likewise */
 };
 
 /*

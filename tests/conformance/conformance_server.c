@@ -322,7 +322,8 @@ static void a_region_is_granted_once_and_rights_are_needed(void **state)
 static void wake_ends_a_wait_even_before_it_begins(void **state)
 {
 	SERVER;
-	uint64_t before_ns = fabric_now(server->fabric), far_ns = fabric_now(server->fabric) + 60 * NS_PER_S;
+	uint64_t before_ns = fabric_now(server->fabric),
+		 far_ns = fabric_now(server->fabric) + 60 * NS_PER_S;
 
 	fabric_wake(server->listener);
 	assert_ok(fabric_wait(server->listener, far_ns));

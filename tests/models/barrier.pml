@@ -2,8 +2,10 @@
 /*
  * The barrier of src/sync/barrier*.c: a tree of two leaves and a root, for 3 or 4 ranks.
  *
- * Covers: the arrival by swap and add, and by swap alone after any doubt; climbing; waiting at the
- * root's word or at a leaf's `released`; passing the release down; helping walks, of one's own path
+ * Covers: the arrival by add, and by swap after any doubt; climbing, where who fails reads both
+ * leaves and sets the bits of all that are full, and who was helped leaves the climb to the helper;
+ * waiting at the root's word or at a leaf's `released`; passing the release down, which opens the
+ * leaf for the next generation first; helping walks, of one's own path
  * and of a dead rank's leaf; completions that are lost after any part of a list has landed; deaths
  * at any operation, with servers that go on without the dead (stand-in) or do not; a new
  * incarnation; generations that wrap (they are counted modulo 8 and begin at 7).
@@ -13,7 +15,8 @@
  * barrier_corrupt() would complain of; the server stands in only where a live rank has arrived;
  * and nobody waits for ever.
  *
- * Leaves out: deeper trees; reordered memory (each remote operation is one step); sleeping and
+ * Leaves out: deeper trees, and nodes above with more than two children, of which one could help
+ * another wrongly; reordered memory (each remote operation is one step); sleeping and
  * waking (bell.pml); timeouts as results (the next call goes on waiting, as here). What a dead or
  * cut process had posted lands before its fence: as if it had died later.
  *
@@ -23,8 +26,8 @@
  * quick  3 ranks, no slice ends: -DRANKS=3 -DNO_SLICE -DLAST=9
  * quick  3 ranks, 1 lost: -DRANKS=3 -DFAULTS=1 -DLAST=8
  * quick  3 ranks, 1 death: -DRANKS=3 -DDEATHS=1 -DLAST=7
- * full   3 ranks, 2 lost: -DRANKS=3 -DFAULTS=2 -DWALKS=1 -DLAST=9
- * full   3 ranks, death, rebirth: -DRANKS=3 -DDEATHS=1 -DBIRTHS=1 -DLAST=9
+ * full   3 ranks, 2 lost: -DRANKS=3 -DFAULTS=2 -DWALKS=1 -DLAST=8
+ * full   3 ranks, death, rebirth: -DRANKS=3 -DDEATHS=1 -DBIRTHS=1 -DLAST=8
  * full   3 ranks, death, rebirth, no stand-in: -DRANKS=3 -DDEATHS=1 -DBIRTHS=1 -DMUST -DLAST=9
  * full   3 ranks, death, rebirth, lost: -DRANKS=3 -DDEATHS=1 -DBIRTHS=1 -DFAULTS=1 -DMUST -DLAST=8
  * full   3 ranks, death, lost: -DRANKS=3 -DDEATHS=1 -DFAULTS=1 -DLAST=7
@@ -37,6 +40,8 @@
  * broken stands in early: -DRANKS=3 -DDEATHS=1 -DLAST=8 -DBROKEN_STAND_IN_EARLY
  * broken stands in unfenced: -DRANKS=3 -DDEATHS=1 -DLAST=8 -DBROKEN_UNFENCED
  * broken generations compared without wrap: -DRANKS=3 -DLAST=8 -DBROKEN_WRAP
+ * broken leaf not opened by its release: -DRANKS=3 -DLAST=8 -DBROKEN_NOT_OPENED
+ * broken leaf opened after it is released: -DRANKS=3 -DLAST=8 -DBROKEN_OPENED_LATE
  * broken release by store: -DRANKS=3 -DDEATHS=1 -DLAST=8 -DBROKEN_RELEASE_STORE
  * broken nobody passes the release down: -DRANKS=3 -DNO_SLICE -DLAST=8 -DBROKEN_NO_PASS_DOWN
  * broken new life repeats a generation: -DRANKS=3 -DDEATHS=1 -DBIRTHS=1 -DLAST=8 -DBROKEN_REBIRTH
@@ -114,6 +119,8 @@ inline add(n, b, g)
 	}
 }
 
+#define HELP(leaf, g) bits = bits | (HAS(word[leaf], g, FULL(leaf)) -> 1 << (leaf) : 0)
+
 /* The result of what was posted is lost, where it may be. */
 #if FAULTS
 #define LOSE(may) if :: atomic { may && faults > 0 -> faults--; old = 0; goto again } :: true fi
@@ -121,29 +128,49 @@ inline add(n, b, g)
 #define LOSE(may) skip
 #endif
 
-/* barrier_set(): filled = the node is full at g, or later. */
+/*
+ * barrier_set() of bit b of node n: filled = the node is full at g, or later; mine = by this. Who
+ * fails at the root reads the leaves, and sets the bits of those that are full.
+ */
 inline set(n, b, g, filled, may)
 {
-	open_node(n, g);
-	LOSE(may);
+	mine = 0;
+	bits = b;
+	if
+	:: n == ROOT -> open_node(n, g); LOSE(may)
+	:: else
+	fi;
 	old = WORD(g, 0);
 	do
 	:: atomic {
 		if
 		:: word[n] == old ->
-			word[n] = old | (b); CHANGED;
+			word[n] = old | bits; CHANGED;
 			filled = (BITS(word[n]) == FULL(n));
+			mine = 1;
 			break
 		:: else ->
 			old = word[n];
 			if
 			:: HAS(old, g, b) -> filled = HAS(old, g, FULL(n)); break
+			:: !HAS(old, g, b) && old == WORD(g + WRAP - 1, FULL(n))
 			:: else -> assert(AT(old, g))
 			fi
 		fi
-	}
+	};
+		LOSE(may);
+		if
+		:: !AT(old, g) -> open_node(n, g); old = WORD(g, 0)
+		:: AT(old, g) && n == ROOT ->
+			if /* one READ, sampled in any order */
+			:: HELP(0, g); HELP(1, g)
+			:: HELP(1, g); HELP(0, g)
+			fi
+		:: AT(old, g) && n != ROOT
+		fi
 	od;
 	LOSE(may);
+	bits = 0;
 	old = 0
 }
 
@@ -153,6 +180,7 @@ inline climb(leaf, g, filled, may)
 #ifdef BROKEN_CLIMB_BY_ADD
 	open_node(ROOT, g);
 	LOSE(may);
+	mine = 1;
 	add(ROOT, 1 << (leaf), g);
 	LOSE(may);
 	filled = (BITS(word[ROOT]) == FULL(ROOT));
@@ -162,25 +190,32 @@ inline climb(leaf, g, filled, may)
 #endif
 }
 
-/* barrier_release(): by swap from what was seen. */
+/* barrier_release(): opens the leaf, then moves `released` on, by swap from what was seen. */
 inline release(leaf, g)
 {
 	old = released[leaf];
 	do
 	:: COVERS(old, g) -> break
 	:: else ->
+#if !defined(BROKEN_NOT_OPENED) && !defined(BROKEN_OPENED_LATE)
+		open_node(leaf, (g) + 1);
+#endif
 		atomic {
 #ifdef BROKEN_RELEASE_STORE
 			assert(SINCE(g + 1, released[leaf]) < WRAP / 2);
 			released[leaf] = ((g) + 1) % WRAP; CHANGED; old = released[leaf]
 #else
 			if
-			:: released[leaf] == old -> released[leaf] = ((g) + 1) % WRAP; CHANGED
-			:: else
-			fi;
-			old = released[leaf]
+			:: released[leaf] == old ->
+				released[leaf] = ((g) + 1) % WRAP; CHANGED; old = released[leaf]
+			:: else -> old = released[leaf]
+			fi
 #endif
-		}
+		};
+#ifdef BROKEN_OPENED_LATE
+		open_node(leaf, (g) + 1);
+#endif
+		skip
 	od;
 	old = 0
 }
@@ -276,8 +311,8 @@ inline wait_release(g)
 
 proctype rank(byte me)
 {
-	byte g = FIRST, old, stop;
-	bool filled, over, doubt, behind;
+	byte g = FIRST, old, stop, bits;
+	bool filled, over, mine, doubt, behind;
 
 next:	do
 	:: g > LAST -> break
@@ -285,13 +320,6 @@ next:	do
 		DIE;
 		assert(!HAS(word[ROOT], g, FULL(ROOT)));
 		entered[me] = g;
-		if
-		:: doubt -> goto again
-		:: else
-		fi;
-		open_node(me / 2, g);
-		LOSE(1);
-		DIE;
 		add(me / 2, 1 << (me % 2), g);
 		filled = (BITS(old) + (1 << (me % 2)) == FULL(me / 2));
 		old = 0;
@@ -300,8 +328,8 @@ next:	do
 		goto arrived;
 again:		/* arrive_by_swap() */
 		filled = 0;
+		doubt = 1;
 #ifdef BROKEN_ARRIVE_TWICE
-		open_node(me / 2, g);
 		add(me / 2, 1 << (me % 2), g);
 		filled = (BITS(old) + (1 << (me % 2)) == FULL(me / 2));
 		old = 0;
@@ -321,7 +349,7 @@ arrived:	stop = 0;
 			stop = 1;
 			climb(me / 2, g, filled, 1);
 			if
-			:: filled -> stop = 2
+			:: filled && (mine || doubt) -> stop = 2
 			:: else
 			fi
 		:: else
@@ -331,7 +359,8 @@ waits:		wait_release(g);
 		atomic {
 			assert(ALL_ENTERED(g) || behind);
 			stop = 0;
-			doubt = behind;
+			doubt = 0;
+			mine = 0;
 			behind = 0;
 			g++
 		};
@@ -340,7 +369,8 @@ waits:		wait_release(g);
 dead:	/* Its process has ended; sync_barrier_open() in the next life. */
 	atomic {
 		died[me] = 1; looked = looked & ~(1 << me);
-		g = 0; old = 0; stop = 0; filled = 0; over = 0; doubt = 0; behind = 0
+		g = 0; old = 0; stop = 0; bits = 0;
+		filled = 0; over = 0; mine = 0; doubt = 0; behind = 0
 	}
 end_dead: /* the server admits it */
 	atomic {
@@ -354,7 +384,6 @@ end_dead: /* the server admits it */
 	};
 	atomic {
 		g = LEAF_G;
-		doubt = 1;
 		behind = LEAF_BIT;
 		entered[me] = g - !behind;
 #ifdef BROKEN_REBIRTH
@@ -385,8 +414,8 @@ end:	skip
 /* The server: fences, and on a picture of the whole tree does what sync_barrier_stand_in() does. */
 proctype server()
 {
-	byte seen[3], g, old, r;
-	bool filled, over;
+	byte seen[3], g, old, r, bits;
+	bool filled, over, mine;
 
 end:	do
 #ifdef BROKEN_UNFENCED
@@ -451,7 +480,7 @@ end:	do
 		:: over -> release(0, g); release(1, g)
 		:: else
 		fi;
-		atomic { g = 0; r = 0; over = 0; old = 0; seen[0] = 0; seen[1] = 0; seen[ROOT] = 0; acting = 0 }
+		atomic { g = 0; r = 0; over = 0; mine = 0; old = 0; seen[0] = 0; seen[1] = 0; seen[ROOT] = 0; acting = 0 }
 #endif
 	od;
 again:	skip /* nothing of the server is lost */
@@ -459,8 +488,8 @@ again:	skip /* nothing of the server is lost */
 
 init {
 	atomic {
-		word[0] = WORD(FIRST - 1, FULL(0));
-		word[1] = WORD(FIRST - 1, FULL(1));
+		word[0] = WORD(FIRST, 0);
+		word[1] = WORD(FIRST, 0);
 		word[ROOT] = WORD(FIRST - 1, FULL(ROOT));
 		released[0] = FIRST % WRAP;
 		released[1] = FIRST % WRAP;

@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: BSD-2-Clause
-# timeout: 300 s
+# timeout: 600 s
 #
 # Checks the models in this folder with spin. A model's head comment lists its
 # runs, one a line:

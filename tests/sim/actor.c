@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "harness.h"
-#include "worker/worker.h"
+#include "worker/worker_private.h"
 
 static int join(struct actor *actor)
 {
@@ -62,6 +62,8 @@ static void begin_life(struct actor *actor)
 	}
 	rank->joined_at = rank->absent_until = sim_now(world->sim);
 	rank->worker = actor->worker;
+	if (actor->worker)
+		actor->worker->member->fan_in = world->plan.fan_in;
 	if (CALL(actor, CALL_INFO, 0, ramps_worker_info(actor->worker, &info)) == 0 &&
 	    info.incarnation < rank->lives)
 		world_fail(world, "incarnation", "rank %u: life %u is incarnation %u", rank->number,
@@ -233,6 +235,7 @@ static void leave(struct actor *actor)
 static void end_life(struct actor *actor)
 {
 	actor->rank->worker = NULL;
+	actor->rank->cut_off |= actor->fenced;
 	actor->rank->absent_until = BASE_FOREVER;
 	if (actor->fenced)
 		world_event(actor->world, EVENT_FENCED_ALIVE);

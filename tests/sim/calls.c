@@ -138,8 +138,8 @@ static void check_error(struct actor *actor, int ret)
 	if (ret == -EINTR && !rank->interrupts)
 		world_fail(world, "interrupt", "rank %u: %s returned -EINTR, and nobody interrupted it",
 			   rank->number, call_names[rank->call]);
-	if (ret == -EINTR)
-		rank->interrupts = 0;
+	if (ret == -EINTR) /* one may have come after the call had taken the other */
+		rank->interrupts = actor->worker && actor->worker->interrupt;
 	if (ret == -EOWNERDEAD && world->plan.on_death == RAMPS_ON_DEATH_CONTINUE &&
 	    rank->call != CALL_OPEN && rank->call != CALL_CREATE)
 		world_fail(world, "policy", "rank %u: %s returned -EOWNERDEAD, the policy is to go on: %s",

@@ -29,7 +29,8 @@ static void kill_worker(struct world *world)
 	rank->in_call = false;
 	rank->cut_off = true;
 	world_event(world, EVENT_DEATH);
-	if (world->plan.rebirth || sim_random(world->sim, 2))
+	/* a rank that has never been there is waited for, whatever the policy */
+	if (world->plan.rebirth || !rank->lives || sim_random(world->sim, 2))
 		rank->start_at = sim_now(world->sim) + 1 + sim_random(world->sim, 20 * NS_PER_MS);
 	else
 		rank->dead = true;

@@ -69,6 +69,7 @@ struct plan {
 	struct plan_table table[MAX_TABLES];
 	bool barrier, group, clock;
 	uint32_t group_mask; /* of ranks */
+	uint32_t fan_in;     /* of the barriers' trees */
 	uint32_t staleness;
 	uint32_t leave, interrupt, short_timeout, submit, posted; /* chances, of 1000 */
 	uint32_t kills, server_kills;                             /* at most */
@@ -232,7 +233,7 @@ struct host {
 	struct core_arena *seen; /* read-only, for the oracle */
 	uint64_t checked;        /* undo.version + chunk of the commit that was checked last */
 	uint32_t state[MAX_WORKERS];
-	bool fenced[MAX_WORKERS];
+	uint64_t fenced[MAX_WORKERS]; /* the state that fence_... are of */
 	uint64_t fence_tail[MAX_WORKERS], fence_sum[MAX_WORKERS];
 };
 
@@ -387,6 +388,8 @@ uint64_t oracle_lane(const struct plan_table *table, const void *value, uint32_t
 void oracle_fences(struct world *world);
 void oracle_own_applied(struct actor *actor);
 void oracle_end(struct world *world);
+/* What the servers' memory says of every rank and chunk. */
+void oracle_print(struct world *world, FILE *to);
 
 /* oracle_commit.c */
 void oracle_commit(struct host *host);

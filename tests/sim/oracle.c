@@ -63,7 +63,8 @@ const void *oracle_memory(struct world *world, uint32_t table, uint64_t element,
 		const struct core_entry *entry = table_entry(world, table, s);
 		const struct core_table *part = entry ? &entry->table : NULL;
 
-		if (!part || element - part->first_element >= part->elements)
+		/* its initial values may not be in yet */
+		if (!part || entry->state != CORE_READY || element - part->first_element >= part->elements)
 			continue;
 		*server = s;
 		return core_arena_at(world->hosts[s].seen, direct ? CORE_WORDS : CORE_PUBLISHED,
@@ -243,34 +244,36 @@ static uint64_t sum_of(struct world *world, uint32_t server, uint32_t rank)
 	return sum;
 }
 
+static bool fence_holds(struct world *world, uint32_t server, uint32_t rank, uint64_t state)
+{
+	struct host *host = &world->hosts[server];
+	const struct core_rank_words *words = core_arena_at(
+		host->seen, CORE_WORDS, core_arena_header(host->seen)->rank_words_offset);
+	uint64_t tail = words[rank].tail, sum = sum_of(world, server, rank);
+	bool is_known = host->fenced[rank] == state;
+
+	if (is_known && host->fence_tail[rank] == tail && host->fence_sum[rank] == sum)
+		return true;
+	host->fenced[rank] = state;
+	host->fence_tail[rank] = tail;
+	host->fence_sum[rank] = sum;
+	return !is_known;
+}
+
 /* Of a rank that a server has said to be dead nothing changes there any more. */
 void oracle_fences(struct world *world)
 {
 	for (uint32_t s = 0; s < world->plan.servers; s++) {
-		struct host *host = &world->hosts[s];
-		const struct core_header *header = core_arena_header(host->seen);
-		const struct core_rank_words *words = core_arena_at(host->seen, CORE_WORDS,
-								    header->rank_words_offset);
+		const struct core_arena *arena = world->hosts[s].seen;
+		const uint64_t *states = core_arena_at(arena, CORE_PUBLISHED,
+						       core_arena_header(arena)->states_offset);
 
-		for (uint32_t r = 0; r < world->plan.workers; r++) {
-			bool dead = world_state(world, s, r) == CORE_DEAD;
-			uint64_t sum;
-
-			if (!dead) {
-				host->fenced[r] = false;
-				continue;
-			}
-			sum = sum_of(world, s, r);
-			if (host->fenced[r] &&
-			    (host->fence_tail[r] != words[r].tail || host->fence_sum[r] != sum))
+		for (uint32_t r = 0; r < world->plan.workers; r++)
+			if (core_state_of(states[r]) == CORE_DEAD &&
+			    !fence_holds(world, s, r, states[r]))
 				world_fail(world, "fence",
-					   "server %u: rank %u is dead, and %s changed after that", s, r,
-					   host->fence_sum[r] != sum ? "what it has added" :
-								       "its ring's tail");
-			host->fenced[r] = true;
-			host->fence_tail[r] = words[r].tail;
-			host->fence_sum[r] = sum;
-		}
+					   "server %u: rank %u is dead, and its ring or what it added changed after that",
+					   s, r);
 	}
 }
 

@@ -176,14 +176,15 @@ void plan_make(struct plan *plan, uint64_t seed, const struct options *options)
 	plan->short_timeout = draw(&rng, 2) ? 0 : (uint32_t)draw(&rng, 300);
 	plan->submit = (uint32_t)draw(&rng, 300);
 	plan->posted = (uint32_t)draw(&rng, 500);
+	plan->fan_in = draw(&rng, 2) ? CORE_MAX_FAN_IN : (uint32_t)pick(&rng, 2, 3);
 	plan->one_node = draw(&rng, 5) == 0;
 	plan->pause_ns = draw(&rng, 2) ? draw(&rng, 20000) : 0;
 	plan->think_ns = draw(&rng, 2) ? draw(&rng, 30000) : 500;
 	plan->lease_ns = pick(&rng, 20, 400) * NS_PER_MS;
 	plan_faults(&rng, plan);
-	plan_tables(&rng, plan);
 	if (options->speed)
 		plan_speed(plan);
+	plan_tables(&rng, plan);
 	plan_limit(plan, options);
 }
 
@@ -195,7 +196,7 @@ void plan_print(const struct plan *plan, FILE *to)
 		(unsigned long long)(plan->lease_ns / NS_PER_MS), plan->one_node ? ", one node" : "");
 	fprintf(to, "  %-10s %u rounds of %u operations", "work", plan->rounds, plan->ops);
 	if (plan->barrier)
-		fprintf(to, ", barrier");
+		fprintf(to, ", barrier (fan-in %u)", plan->fan_in);
 	if (plan->group)
 		fprintf(to, ", group of ranks %#x", plan->group_mask);
 	if (plan->clock)

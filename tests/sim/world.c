@@ -244,6 +244,8 @@ void world_run(uint64_t seed, const struct options *options, struct totals *tota
 	}
 	if (!world->verdict.failed)
 		world->verdict.now_ns = sim_now(world->sim);
+	else if (options->one)
+		oracle_print(world, stdout);
 	add_totals(world, totals);
 	sim_close(world->sim);
 	for (uint32_t s = 0; s < world->plan.servers; s++)

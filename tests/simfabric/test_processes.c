@@ -23,6 +23,7 @@ static struct possessions now_there(void)
 }
 
 static char *blocks[BLOCKS];
+static void *mapping;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 static void possess(void)
@@ -43,7 +44,8 @@ static void possess(void)
 	aligned = aligned_alloc(64, 128);
 	child_check(aligned && (uintptr_t)aligned % 64 == 0);
 	child_check(open("/dev/null", O_RDONLY | O_CLOEXEC) >= 0);
-	child_check(mmap(NULL, 8192, PROT_READ, MAP_SHARED | MAP_ANONYMOUS, -1, 0) != MAP_FAILED);
+	mapping = mmap(NULL, 8192, PROT_READ, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	child_check(mapping != MAP_FAILED);
 }
 
 static void possess_and_wait(void *arg)
@@ -245,7 +247,7 @@ static uint64_t run_all_faults(uint64_t seed, struct sim_stats *stats)
 
 static void a_seed_decides_everything(void **state)
 {
-	struct sim_stats stats, again;
+	struct sim_stats stats = { 0 }, again = { 0 };
 	uint64_t hash, last = 0;
 
 	(void)state;
@@ -265,10 +267,9 @@ static void a_seed_decides_everything(void **state)
 
 static void kill_oneself(void *arg)
 {
-	void *kept = malloc(100);
-
+	blocks[0] = malloc(100);
 	sim_pause(10);
-	*(bool *)arg = kept != NULL;
+	*(bool *)arg = blocks[0] != NULL;
 	sim_kill(sim_self());
 	*(bool *)arg = false;
 }
