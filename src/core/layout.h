@@ -37,7 +37,7 @@
 #include <ramps/ramps.h>
 
 #define CORE_MAGIC       0x73706d6172000001ull /* arena, layout family 1 */
-#define CORE_VERSION     1u
+#define CORE_VERSION     2u
 #define CORE_LINE_BYTES  64u
 #define CORE_PAGE_BYTES  4096u
 #define CORE_CHUNK_BYTES 65536u /* of parameters, and of one ring cell */

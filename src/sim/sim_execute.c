@@ -185,20 +185,20 @@ void sim_arrive(struct sim *sim, struct sim_event *event)
 }
 
 /* Where piece i begins; pieces are cut between aligned words of the remote memory. */
-static uint64_t cut_at(const struct sim_op *op, uint8_t i)
+static uint64_t cut_at(const struct sim_op *op, uint32_t i)
 {
-	uint64_t at;
+	uint32_t pieces = op->pieces ? op->pieces : 1;
+	uint64_t at = op->offset + op->len_bytes * i / pieces;
 
-	if (i >= op->pieces)
+	if (i >= pieces)
 		return op->len_bytes;
-	at = op->offset + op->len_bytes * i / op->pieces;
 	at -= at % sizeof(uint64_t);
 	return at > op->offset ? at - op->offset : 0;
 }
 
 static void transfer(struct sim_op *op, char *base)
 {
-	uint64_t from = cut_at(op, op->order[op->piece]), end = cut_at(op, op->order[op->piece] + 1);
+	uint64_t from = cut_at(op, op->order[op->piece]), end = cut_at(op, op->order[op->piece] + 1u);
 
 	if (from >= end)
 		return;

@@ -15,7 +15,7 @@
 
 #include "sim/sim_private.h"
 
-#define SOON_TIMES  3 /* of the way, within which a break comes after a post */
+#define SOON_TIMES  2 /* of the way, within which a break comes after a post */
 #define LATE_MIN_NS 1000
 #define DEATH_NS    1000000 /* a server's death is noticed within so much */
 
@@ -56,6 +56,16 @@ static uint32_t count_sent(const struct sim_connection *c, uint32_t *begun)
 	return sent;
 }
 
+/* Half of it before a client can have come back, which takes some messages. */
+static uint64_t late_ns(const struct sim_connection *c)
+{
+	uint64_t soon_ns = sim_later(4 * c->sim->options.costs.message_ns, 2 * LATE_MIN_NS);
+
+	if (sim_random(c->sim, 2))
+		return sim_random_spread(c->sim, LATE_MIN_NS, soon_ns);
+	return sim_random_spread(c->sim, LATE_MIN_NS, lease_of(c));
+}
+
 /* Decides what of the operations under way will still land. */
 static void orphan_operations(struct sim_connection *c)
 {
@@ -69,9 +79,9 @@ static void orphan_operations(struct sim_connection *c)
 		return;
 	if (!sim->has_faults) /* what was sent is on its way, and nothing holds it up */
 		landing = sent;
-	late = sim_random(sim, SIM_CERTAIN) < sim->options.rate[SIM_LATE];
+	late = sent > begun && sim_random(sim, SIM_CERTAIN) < sim->options.rate[SIM_LATE];
 	if (late)
-		landing += (uint32_t)sim_random(sim, sent - begun + 1);
+		landing = begun + 1 + (uint32_t)sim_random(sim, sent - begun);
 	for (op = TAILQ_FIRST(&c->ops); op; op = next) {
 		next = TAILQ_NEXT(op, link);
 		if (sim_op_is_read(op) || i >= landing) {
@@ -86,7 +96,7 @@ static void orphan_operations(struct sim_connection *c)
 		if (i == landing && sim_random(sim, 2)) /* of one list of adds, a prefix */
 			op->limit = (uint32_t)sim_random(sim, op->count + 1u);
 		op->event.run = sim_arrive;
-		at += sim_random_spread(sim, LATE_MIN_NS, lease_of(c));
+		at += late_ns(c);
 		sim_schedule(sim, &op->event, at);
 	}
 	c->unissued = NULL;

@@ -133,11 +133,11 @@ void sim_context_make(struct sim_context *context, char *stack, size_t len_bytes
 #ifdef SIM_UCONTEXT
 	ucontext_t *u = sim_raw_alloc(sizeof(*u));
 
-	getcontext(u);
+	getcontext(u); /* cppcheck-suppress getcontextCalled */
 	u->uc_stack.ss_sp = stack;
 	u->uc_stack.ss_size = len_bytes;
 	u->uc_link = NULL;
-	makecontext(u, sim_process_main, 0);
+	makecontext(u, sim_process_main, 0); /* cppcheck-suppress makecontextCalled */
 	context->sp = u;
 #else
 	void **top = (void **)(stack + len_bytes) - TOP_WORDS;
@@ -200,7 +200,7 @@ void sim_context_switch(struct sim_context *from, struct sim_context *to, bool e
 	__tsan_switch_to_fiber(to->sanitizer, 0);
 #endif
 #ifdef SIM_UCONTEXT
-	swapcontext(from->sp, to->sp);
+	swapcontext(from->sp, to->sp); /* cppcheck-suppress swapcontextCalled */
 #else
 	sim_switch_stacks(&from->sp, to->sp);
 #endif

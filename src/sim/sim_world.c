@@ -44,7 +44,7 @@ void sim_loop(struct sim *sim, const struct sim_process *until, uint64_t until_n
 		while ((process = TAILQ_FIRST(&sim->ready))) {
 			TAILQ_REMOVE(&sim->ready, process, ready);
 			process->is_ready = false;
-			if (process == until && process->stalled_until <= sim->now)
+			if (until && process == until && process->stalled_until <= sim->now)
 				return;
 			sim_resume(sim, process);
 		}

@@ -91,8 +91,6 @@ static int open_queue(struct verbs_data *data)
 		ret = -errno;
 		return base_fail(ret, "no completion queue of %u: %s", data->depth, strerror(-ret));
 	}
-	if ((uint32_t)data->cq->cqe < data->depth)
-		data->depth = (uint32_t)data->cq->cqe;
 	return 0;
 }
 

@@ -22,13 +22,14 @@ static inline void end_flight(struct verbs_data *data, struct fabric_completion 
 	data->batched_bytes = 0;
 }
 
-/* Ends the list under construction. */
+/*
+ * Ends the list under construction; by a flight of nothing where there is nothing, or nothing after
+ * its last flight.
+ */
 static inline void end_list(struct verbs_data *data, struct fabric_completion *completion)
 {
 	if (likely(data->flight_wrs))
 		end_flight(data, completion);
-	else if (data->flight_tail != data->list_first)
-		data->flights[(data->flight_tail - 1) & data->flight_mask].completion = completion;
 	else
 		data->flights[data->flight_tail++ & data->flight_mask] = (struct verbs_flight){
 			.completion = completion,

@@ -44,10 +44,10 @@ static void a_worker_that_does_not_fit_is_refused_and_changes_nothing(void **sta
 	(void)state;
 	member_prepare(&m, &job, 0, 2);
 	m.request.version = 77;
-	refused(&m, -EPROTONOSUPPORT, "version 77", "version 1");
+	refused(&m, -EPROTONOSUPPORT, "version 77", "version 2");
 	member_prepare(&m, &job, 0, 2);
 	m.request.layout_hash ^= 1;
-	refused(&m, -EPROTONOSUPPORT, "layout", "version 1");
+	refused(&m, -EPROTONOSUPPORT, "layout", "version 2");
 	member_prepare(&m, &job, 0, 2);
 	strcpy(m.request.job, "other");
 	refused(&m, -EPROTO, "test", "other");

@@ -62,6 +62,8 @@ static void take(struct lab *lab, struct fabric *fabric, struct fabric_event *ev
 		fabric_sleep(fabric, fabric_now(fabric) + SERVER_LOOK_NS);
 	while (fabric_cut(event->endpoint) == -EAGAIN)
 		fabric_sleep(fabric, fabric_now(fabric) + SERVER_LOOK_NS);
+	memcpy(lab->at_cut, lab->words, sizeof(lab->at_cut));
+	lab->has_cut = true;
 	fabric_endpoint_close(event->endpoint);
 }
 

@@ -24,8 +24,10 @@ struct lab {
 	bool stop;       /* the server ends */
 	bool holds;      /* it does not cut who is gone */
 	unsigned int closed, broken;
-	uint64_t heard_ns; /* when the last of these was */
-	uint64_t hash;     /* of the trace, if options.trace is lab_trace */
+	uint64_t heard_ns;   /* when the last of these was */
+	uint64_t at_cut[32]; /* the first words when a connection was cut */
+	bool has_cut;
+	uint64_t hash; /* of the trace, if options.trace is lab_trace */
 	/* What the server does from time to time. */
 	void (*work)(struct lab *lab);
 };

