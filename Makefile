@@ -348,7 +348,7 @@ mutants: $(BUILD)/tests/sim/prog_sim ## put known faults into the library and se
 	@MUTANT_CC='$(CC) $(CPPFLAGS_ALL) $(CPPFLAGS) $(BASE_CFLAGS) $(CFLAGS) $(LIB_CFLAGS)' \
 		MUTANT_LD='$(CC) $(BASE_CFLAGS) $(CFLAGS) $(LDFLAGS) $(SIM_WRAP)' \
 		MUTANT_LIBS='$(LIB_LIBS) $(TOOL_LIBS) $(TEST_LIBS)' \
-		tests/sim/mutants.py $(BUILD) --jobs $(JOBS) $(MUTANTS)
+		tests/sim/mutants.py --jobs $(JOBS) $(BUILD) $(MUTANTS)
 
 # --- linting ----------------------------------------------------------------
 
