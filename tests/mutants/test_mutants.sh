@@ -31,8 +31,7 @@ failing_seed_is_replayed_exactly_and_made_smaller()
 	expect "hash" "$work/again1"
 	expect "the smallest that still fails" "$work/found"
 	replay=$(sed -n 's/^  replay     [^ ]* *//p' "$work/found" | head -n 1)
-	# shellcheck disable=SC2086 # words
-	fails "$program" ${replay% --trace} >"$work/small" 2>&1
+	eval "fails '$program' ${replay% --trace}" >"$work/small" 2>&1
 	expect "FAILED" "$work/small"
 }
 

@@ -81,6 +81,7 @@ void report_totals(const struct totals *t, const struct options *options, double
 		printf("all hold\n");
 }
 
+/* One word for a shell, though names have spaces. */
 static void print_bits(FILE *to, const char *option, uint32_t bits, const char *const *names, uint32_t n)
 {
 	const char *before = option;
@@ -91,6 +92,8 @@ static void print_bits(FILE *to, const char *option, uint32_t bits, const char *
 		fprintf(to, "%s%s", before, names[i]);
 		before = ",";
 	}
+	if (bits)
+		fputc('\'', to);
 }
 
 void report_command(const struct options *options, uint64_t seed, FILE *to)
@@ -106,8 +109,8 @@ void report_command(const struct options *options, uint64_t seed, FILE *to)
 		fprintf(to, " --rounds %u", options->most_rounds);
 	if (options->most_ops)
 		fprintf(to, " --ops %u", options->most_ops);
-	print_bits(to, " --without-faults ", options->off, sim_fault_names, SIM_FAULTS);
-	print_bits(to, " --without-tables ", options->tables_off, table_kind_names, TABLE_KINDS);
-	print_bits(to, " --without ", options->things_off, thing_names, THINGS);
+	print_bits(to, " --without-faults '", options->off, sim_fault_names, SIM_FAULTS);
+	print_bits(to, " --without-tables '", options->tables_off, table_kind_names, TABLE_KINDS);
+	print_bits(to, " --without '", options->things_off, thing_names, THINGS);
 	fprintf(to, " --trace\n");
 }
