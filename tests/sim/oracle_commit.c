@@ -119,7 +119,7 @@ static void check_value(struct commit *c, uint32_t i, const bool *is_there, uint
 static void check_step(struct commit *c)
 {
 	uint32_t workers = c->world->plan.workers, n = 0;
-	bool is_there[MAX_WORKERS];
+	bool is_there[MAX_WORKERS] = { false };
 
 	for (uint32_t r = 0; r < workers; r++) {
 		is_there[r] = c->before[r] != c->now[r];

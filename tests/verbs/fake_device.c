@@ -119,6 +119,8 @@ static enum ibv_wc_status execute(const struct fake_qp *qp, const struct fake_wr
 		return IBV_WC_LOC_LEN_ERR;
 	if (wr->sge.length && !find_mr(qp->qp.pd, rkey, at, wr->sge.length, remote))
 		return IBV_WC_REM_ACCESS_ERR;
+	if (!wr->sge.length)
+		return IBV_WC_SUCCESS;
 	if (is_write)
 		memcpy(far, wr->wr.send_flags & IBV_SEND_INLINE ? wr->data : local, wr->sge.length);
 	else if (is_read)

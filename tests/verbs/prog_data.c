@@ -148,6 +148,7 @@ int main(int argc, char **argv)
 	char address[256], go[16];
 	uint32_t bytes, list;
 	uint64_t took, stride;
+	const uint64_t *median;
 	char *local;
 	int out[2];
 
@@ -177,9 +178,9 @@ int main(int argc, char **argv)
 	list = bench.op.opcode == FABRIC_FETCH_ADD_LIST ? bytes : 1;
 	took = run(&bench, list > 1 ? NULL : local, stride);
 	qsort(bench.took_ns, bench.rounds, sizeof(bench.took_ns[0]), by_size);
-	printf("%-7s %8u bytes, depth %3u: median %8.1f us, %9.0f op/s, %8.2f MB/s\n", argv[2],
-	       bytes, bench.depth, (double)bench.took_ns[bench.rounds / 2] / 1e3,
-	       (double)bench.rounds * list / ((double)took / 1e9),
+	median = &bench.took_ns[bench.rounds / 2];
+	printf("%-7s %8u bytes, depth %3u: median %8.1f us, %9.0f op/s, %8.2f MB/s\n", argv[2], bytes,
+	       bench.depth, (double)*median / 1e3, (double)bench.rounds * list / ((double)took / 1e9),
 	       (double)bench.rounds * bytes / ((double)took / 1e3));
 	fabric_endpoint_close(bench.ep);
 	return 0;

@@ -187,6 +187,7 @@ static void lists_of_large_reads_stream_too(void **state)
 	unsigned char *data = malloc(16 * 100 * KIB);
 	struct fabric_op list = {
 		.opcode = FABRIC_READ_LIST,
+		.flags = FABRIC_FENCE,
 		.region = ALL,
 		.count = 16,
 		.offsets = offsets,
@@ -204,6 +205,8 @@ static void lists_of_large_reads_stream_too(void **state)
 	for (unsigned int i = 0; i < 16; i++)
 		assert_memory_equal(data + i * list.len_bytes, rig->memory[ALL] + offsets[i],
 				    list.len_bytes);
+	for (uint64_t i = 0; i < fake.posted; i++)
+		assert_int_equal(fake.log[i].send_flags & IBV_SEND_FENCE, i ? 0 : IBV_SEND_FENCE);
 	free(data);
 	rig_close(rig);
 }

@@ -12,7 +12,7 @@
 #define LOCAL_BYTES (256u << 10)
 #define ELEMENTS    24
 
-static uint64_t seed;
+static uint64_t seed, device;
 
 static uint32_t rnd(uint32_t n)
 {
@@ -247,14 +247,21 @@ static void lists_do_what_the_model_does(void **state)
 		w->lists[i].expected = w->lists[i].local + LOCAL_BYTES;
 	}
 	for (unsigned int i = 0; i < devices; i++) {
-		seed = i + 1;
-		print_message("seed %u\r", i + 1);
+		seed = device = i + 1;
 		one_device(w, 60);
 	}
 	for (int i = 0; i < LISTS; i++)
 		free(w->lists[i].local);
 	free(w->model);
 	free(w);
+}
+
+/* Where it failed, if it did. */
+static int tell_device(void **state)
+{
+	(void)state;
+	print_message("the last device was %lu\n", (unsigned long)device);
+	return 0;
 }
 
 /* acknowledged <= what landed <= acknowledged + in doubt, wherever it breaks. */
@@ -310,7 +317,7 @@ static void adds_that_break_are_in_doubt_and_no_others(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(lists_do_what_the_model_does),
+		cmocka_unit_test_teardown(lists_do_what_the_model_does, tell_device),
 		cmocka_unit_test(adds_that_break_are_in_doubt_and_no_others),
 	};
 

@@ -142,6 +142,9 @@ static void a_wait_for_a_word_reads_it(void **state)
 	wait.deadline_ns = BASE_FOREVER;
 	assert_ok(verbs_data_wait_word(&rig->data, &rig->ep, &wait, &value));
 	assert_ok(rig_drain(rig));
+	wait.offset = 4;
+	assert_error(verbs_data_wait_word(&rig->data, &rig->ep, &wait, &value), EINVAL);
+	wait.offset = 16;
 	wait.region = SLOTS;
 	assert_error(verbs_data_wait_word(&rig->data, &rig->ep, &wait, &value), EACCES);
 	rig_close(rig);
