@@ -168,5 +168,8 @@ int verbs_data_poll(struct verbs_data *data, uint64_t deadline_ns)
 int verbs_data_wait_word(struct verbs_data *data, struct fabric_endpoint *ep,
 			 const struct fabric_wait *wait, uint64_t *value)
 {
+	if (wait->offset % sizeof(uint64_t))
+		return base_fail(-EINVAL, "a word at %llu of region %u: it is not aligned",
+				 (unsigned long long)wait->offset, wait->region);
 	return fabric_wait_by_reading(ep, &data->reading, wait, value);
 }
