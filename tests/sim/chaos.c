@@ -8,7 +8,9 @@
 #include "harness.h"
 #include "ps/ps.h"
 
-#define TICK_NS (NS_PER_MS / 2)
+#define TICK_NS  (NS_PER_MS / 2)
+#define QUICK_NS 30000ull /* until the next life of a rank begins */
+#define SLOW_NS  (20 * NS_PER_MS)
 
 static bool may_be_killed(const struct rank *rank)
 {
@@ -31,7 +33,8 @@ static void kill_worker(struct world *world)
 	world_event(world, EVENT_DEATH);
 	/* a rank that has never been there is waited for, whatever the policy */
 	if (world->plan.rebirth || !rank->lives || sim_random(world->sim, 2))
-		rank->start_at = sim_now(world->sim) + 1 + sim_random(world->sim, 20 * NS_PER_MS);
+		rank->start_at = sim_now(world->sim) + 1 +
+				 sim_random(world->sim, sim_random(world->sim, 2) ? QUICK_NS : SLOW_NS);
 	else
 		rank->dead = true;
 	world_forget(world, process);
@@ -63,7 +66,7 @@ static void interrupt(struct world *world)
 static void start_again(struct world *world)
 {
 	uint64_t now = sim_now(world->sim);
-	char name[MAX_NAME];
+	char name[24];
 
 	for (uint32_t s = 0; s < world->plan.servers; s++) {
 		struct host *host = &world->hosts[s];

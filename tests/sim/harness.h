@@ -371,6 +371,9 @@ void work_free_batch(struct actor *actor);
 void work_steps(struct actor *actor);
 void work_barrier(struct actor *actor, uint32_t which);
 void work_clock(struct actor *actor);
+/* The least count of the live ranks but this one; UINT64_MAX: there is none. */
+uint64_t work_clock_least(struct world *world, uint32_t rank);
+void work_clock_check(struct world *world, uint32_t rank, uint64_t least);
 
 /* oracle.c */
 void oracle_attempt(struct world *world, uint32_t rank, const struct push *push);
@@ -386,6 +389,8 @@ bool oracle_full(const struct world *world, uint32_t table, uint32_t hot, uint32
 /* Of values as the arena or a pull has them. */
 uint64_t oracle_lane(const struct plan_table *table, const void *value, uint32_t rank);
 void oracle_fences(struct world *world);
+/* Notes at once what a rank that has just died has on this server. */
+void oracle_deaths(struct world *world, uint32_t server);
 void oracle_own_applied(struct actor *actor);
 void oracle_end(struct world *world);
 /* What the servers' memory says of every rank and chunk. */

@@ -64,6 +64,7 @@ static void serve(struct host *host)
 			return;
 		}
 		look_at_rings(host);
+		oracle_deaths(world, host->number);
 		if (ret || sim_random(world->sim, 2)) {
 			sim_pause(100 + sim_random(world->sim, 2000));
 			if (ret)
@@ -72,6 +73,23 @@ static void serve(struct host *host)
 		world_event(world, EVENT_ASLEEP);
 		ps_wait(host->ps, BASE_FOREVER);
 	}
+	/* what was committed while it stood still */
+	while (!world->verdict.failed && ps_step(host->ps) > 0)
+		;
+}
+
+/* The version of the chunk that the undo copy is of; NULL: it is of none. */
+static const uint64_t *version_in_undo(const struct core_arena *arena)
+{
+	const struct core_private *undo = core_arena_at(arena, CORE_PRIVATE, 0);
+	const struct core_header *header = core_arena_header(arena);
+	const struct core_entry *entries = core_arena_at(arena, CORE_PUBLISHED, header->entries_offset);
+	const struct core_chunk *chunks;
+
+	if (!undo->valid)
+		return NULL;
+	chunks = core_arena_at(arena, CORE_PUBLISHED, entries[undo->entry].table.chunks_offset);
+	return &chunks[undo->chunk].version;
 }
 
 static int open_server(struct host *host, struct fabric *fabric, struct core_arena **arena)
@@ -86,17 +104,18 @@ static int open_server(struct host *host, struct fabric *fabric, struct core_are
 		.on_death = world->plan.on_death,
 		.fresh = !host->lives,
 	};
+	const uint64_t *version = NULL;
+	uint64_t before = 0;
 	struct ps_server *ps;
 	int ret = core_arena_open(&options, arena);
 
 	if (ret)
 		return ret;
 	if (host->lives++) {
-		const struct core_private *undo = core_arena_at(*arena, CORE_PRIVATE, 0);
-
+		version = version_in_undo(*arena);
+		before = version ? *version : 0;
 		world_event(world, EVENT_RESTART);
-		if (undo->valid)
-			world_event(world, EVENT_UNDO);
+		world->totals->events[EVENT_UNDO] += version != NULL;
 		sim_count(world->sim, SIM_REBIRTH);
 	}
 	ret = ps_open_points(fabric, *arena, host->address, at_store, host, &ps);
@@ -104,6 +123,10 @@ static int open_server(struct host *host, struct fabric *fabric, struct core_are
 		return ret;
 	host->ps = ps;
 	host->up = true;
+	if (version && *version < before)
+		world_fail(world, "version back",
+			   "server %u found a chunk at version %llu and put it back to %llu",
+			   host->number, (unsigned long long)before, (unsigned long long)*version);
 	oracle_started(host);
 	return 0;
 }

@@ -277,6 +277,19 @@ void oracle_fences(struct world *world)
 	}
 }
 
+void oracle_deaths(struct world *world, uint32_t server)
+{
+	const struct core_arena *arena = world->hosts[server].seen;
+	const uint64_t *states;
+
+	if (!arena)
+		return;
+	states = core_arena_at(arena, CORE_PUBLISHED, core_arena_header(arena)->states_offset);
+	for (uint32_t r = 0; r < world->plan.workers; r++)
+		if (core_state_of(states[r]) == CORE_DEAD && world->hosts[server].fenced[r] != states[r])
+			fence_holds(world, server, r, states[r]);
+}
+
 static void end_counts(struct world *world, uint32_t table, uint64_t missing[MAX_WORKERS])
 {
 	const struct plan_table *t = plan_of(world, table);

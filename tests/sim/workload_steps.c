@@ -160,6 +160,29 @@ static const uint64_t *clock_words(struct world *world, uint32_t *server)
 	return NULL;
 }
 
+uint64_t work_clock_least(struct world *world, uint32_t rank)
+{
+	uint32_t server;
+	const uint64_t *words = clock_words(world, &server);
+	uint64_t least = UINT64_MAX;
+
+	for (uint32_t r = 0; words && r < world->plan.workers; r++)
+		if (r != rank && world_state(world, server, r) == CORE_LIVE && words[r] < least)
+			least = words[r];
+	return least;
+}
+
+/* Who has joined holds nobody back who was live before. */
+void work_clock_check(struct world *world, uint32_t rank, uint64_t least)
+{
+	uint32_t server;
+	const uint64_t *words = clock_words(world, &server);
+
+	if (words && least != UINT64_MAX && words[rank] < least)
+		world_fail(world, "clock behind", "rank %u joined at %llu, the others had at least %llu",
+			   rank, (unsigned long long)words[rank], (unsigned long long)least);
+}
+
 static void check_staleness(struct actor *actor, uint64_t begun_at)
 {
 	struct world *world = actor->world;

@@ -135,6 +135,17 @@ static int push_once(struct actor *actor, struct push *push, int timeout_ms)
 				     &push->how, timeout_ms));
 }
 
+/* After a call that failed its memory is the caller's: the next try is made from elsewhere. */
+static void move_data(struct push *push)
+{
+	void *moved = malloc(push->data_bytes);
+
+	memcpy(moved, push->data, push->data_bytes);
+	memset(push->data, 0xdb, push->data_bytes);
+	free(push->data);
+	push->data = moved;
+}
+
 /* Pushes until it is done, as often as it takes; what it then has come to is noted. */
 int work_push_run(struct actor *actor, struct push *push)
 {
@@ -151,6 +162,8 @@ int work_push_run(struct actor *actor, struct push *push)
 		} else if (ret < 0) {
 			world_event(actor->world, EVENT_RESUMED);
 		}
+		if (ret < 0 && push->how.level != RAMPS_POSTED)
+			move_data(push);
 	} while (call_again(actor, ret));
 	if (push->how.level == RAMPS_POSTED || ret) {
 		push->next = actor->posted; /* its memory stays as it is */

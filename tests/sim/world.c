@@ -125,7 +125,7 @@ static bool open_hosts(struct world *world, const char *root)
 {
 	for (uint32_t s = 0; s < world->plan.servers; s++) {
 		struct host *host = &world->hosts[s];
-		char name[MAX_NAME];
+		char name[24];
 
 		host->world = world;
 		host->number = s;
@@ -149,7 +149,7 @@ static void open_ranks(struct world *world)
 
 	for (uint32_t r = 0; r < world->plan.workers; r++) {
 		struct rank *rank = &world->ranks[r];
-		char name[MAX_NAME];
+		char name[24];
 
 		rank->world = world;
 		rank->number = r;
