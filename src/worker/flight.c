@@ -89,7 +89,7 @@ void worker_flights_landed(struct ramps_worker *worker, const struct worker_requ
 	for (uint32_t shard = 0; shard < worker->member->shards; shard++) {
 		struct worker_ring *ring = &worker->member->rings[shard];
 
-		if (ring->flights && request->target[shard] &&
+		if (ring->flights && (request->cell_mask >> shard & 1) &&
 		    (int64_t)(request->target[shard] - ring->landed) > 0)
 			ring->landed = request->target[shard];
 	}

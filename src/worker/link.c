@@ -184,8 +184,21 @@ static void forgive(struct ramps_worker *worker)
 		worker->posted.status = 0;
 }
 
+/* Which links are broken, those too that nobody has noticed: -ENOTCONN if any is. */
+static int look_at_links(struct ramps_worker *worker)
+{
+	int ret = 0;
+
+	for (uint32_t shard = 0; shard < worker->member->shards; shard++)
+		if (worker_link(worker, shard)->broken || fabric_check(worker_link(worker, shard)->ep))
+			ret = worker_lost(worker, shard);
+	return ret;
+}
+
 int worker_links_repair(struct ramps_worker *worker)
 {
+	/* lists may have failed on others than the one that a call has seen fail */
+	look_at_links(worker);
 	for (uint32_t shard = 0; shard < worker->member->shards; shard++) {
 		struct worker_link *link = worker_link(worker, shard);
 		uint64_t now = fabric_now(worker->fabric);
@@ -205,6 +218,8 @@ int worker_links_repair(struct ramps_worker *worker)
 			return ret;
 		}
 	}
+	if (look_at_links(worker))
+		return -ENOTCONN;
 	forgive(worker);
 	return 0;
 }

@@ -216,6 +216,7 @@ static int piece_post(struct ramps_worker *worker, struct worker_request *reques
 		request->table->steps->next_step[piece->table_chunk]++;
 	}
 	request->target[piece->shard] = ring->tail;
+	request->cell_mask |= 1ull << piece->shard;
 	request->cursor += piece->count;
 	return 0;
 }

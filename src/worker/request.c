@@ -112,6 +112,7 @@ void worker_request_reset(struct worker_request *request)
 	request->wait.shard = 0;
 	request->cursor = 0;
 	request->done_mask = 0;
+	request->cell_mask = 0;
 	request->in_doubt = 0;
 	request->unknown = 0;
 	request->steps = 0;

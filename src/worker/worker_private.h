@@ -128,6 +128,7 @@ struct worker_request {
 	uint64_t values;    /* that the operation moves */
 	uint64_t cursor;    /* values done */
 	uint64_t done_mask; /* push to shared words: servers that have the block at cursor */
+	uint64_t cell_mask; /* push to slots: servers that it has posted cells to */
 	uint64_t in_doubt;  /* additions posted since nothing was pending */
 	uint64_t unknown;   /* additions that a broken connection left in doubt for good */
 	uint64_t steps;
