@@ -33,16 +33,17 @@ static int join(struct actor *actor)
 		return ret;
 	}
 	do {
-		uint64_t least = work_clock_least(world, actor->rank->number);
+		struct clock_view others;
 
 		if (world->verdict.failed)
 			break;
+		work_clock_view(world, actor->rank->number, &others);
 		ret = CALL(actor, CALL_JOIN, options.timeout_ms,
 			   worker_join(fabric, &options, &actor->worker));
 		if (ret)
 			sim_pause(1 + draw(&actor->rank->rng, 5 * NS_PER_MS));
 		else
-			work_clock_check(world, actor->rank->number, least);
+			work_clock_check(world, actor->rank->number, &others);
 	} while (ret == -EADDRINUSE || ret == -ECONNREFUSED || ret == -ETIMEDOUT ||
 		 ret == -ENOTCONN || ret == -ESTALE || ret == -EAGAIN);
 	if (ret)

@@ -231,7 +231,9 @@ struct host {
 	uint32_t lives;
 	char address[64], directory[128];
 	struct core_arena *seen; /* read-only, for the oracle */
-	uint64_t checked;        /* undo.version + chunk of the commit that was checked last */
+	const uint64_t *watched; /* while it starts: the version of the chunk in the undo copy */
+	uint64_t watched_at;
+	uint64_t checked; /* undo.version + chunk of the commit that was checked last */
 	uint32_t state[MAX_WORKERS];
 	uint64_t fenced[MAX_WORKERS]; /* the state that fence_... are of */
 	uint64_t fence_tail[MAX_WORKERS], fence_sum[MAX_WORKERS];
@@ -371,9 +373,12 @@ void work_free_batch(struct actor *actor);
 void work_steps(struct actor *actor);
 void work_barrier(struct actor *actor, uint32_t which);
 void work_clock(struct actor *actor);
-/* The least count of the live ranks but this one; UINT64_MAX: there is none. */
-uint64_t work_clock_least(struct world *world, uint32_t rank);
-void work_clock_check(struct world *world, uint32_t rank, uint64_t least);
+/* The other ranks before this one joins: their states, and the least count of those that live. */
+struct clock_view {
+	uint64_t states[MAX_WORKERS], least; /* UINT64_MAX: none lives */
+};
+void work_clock_view(struct world *world, uint32_t rank, struct clock_view *view);
+void work_clock_check(struct world *world, uint32_t rank, const struct clock_view *before);
 
 /* oracle.c */
 void oracle_attempt(struct world *world, uint32_t rank, const struct push *push);

@@ -15,9 +15,22 @@ void host_killed(struct host *host, uint64_t start_at)
 {
 	world_forget(host->world, host->process);
 	host->ps = NULL;
+	host->watched = NULL;
 	host->up = false;
 	host->process = NULL;
 	host->start_at = start_at;
+}
+
+/* A version never goes back, not for a moment. */
+static void watch(struct host *host)
+{
+	if (!host->watched)
+		return;
+	if (*host->watched < host->watched_at)
+		world_fail(host->world, "version back",
+			   "server %u puts a chunk back from version %llu to %llu", host->number,
+			   (unsigned long long)host->watched_at, (unsigned long long)*host->watched);
+	host->watched_at = *host->watched;
 }
 
 static void at_store(void *ctx)
@@ -27,8 +40,9 @@ static void at_store(void *ctx)
 	struct sim *sim = world->sim;
 
 	oracle_commit(host);
+	watch(host);
 	if (!world->calm && world->plan.server_kills && world->plan.rate[SIM_KILL_SERVER] &&
-	    sim_random(sim, SIM_CERTAIN) < world->plan.rate[SIM_KILL_SERVER] / 20) {
+	    sim_random(sim, SIM_CERTAIN) < world->plan.rate[SIM_KILL_SERVER] / 4) {
 		world->plan.server_kills--;
 		world_event(world, EVENT_KILLED_IN_STORE);
 		sim_trace(sim, "server %u is killed at a store", host->number);
@@ -104,18 +118,16 @@ static int open_server(struct host *host, struct fabric *fabric, struct core_are
 		.on_death = world->plan.on_death,
 		.fresh = !host->lives,
 	};
-	const uint64_t *version = NULL;
-	uint64_t before = 0;
 	struct ps_server *ps;
 	int ret = core_arena_open(&options, arena);
 
 	if (ret)
 		return ret;
 	if (host->lives++) {
-		version = version_in_undo(*arena);
-		before = version ? *version : 0;
+		host->watched = version_in_undo(*arena);
+		host->watched_at = host->watched ? *host->watched : 0;
 		world_event(world, EVENT_RESTART);
-		world->totals->events[EVENT_UNDO] += version != NULL;
+		world->totals->events[EVENT_UNDO] += host->watched != NULL;
 		sim_count(world->sim, SIM_REBIRTH);
 	}
 	ret = ps_open_points(fabric, *arena, host->address, at_store, host, &ps);
@@ -123,10 +135,8 @@ static int open_server(struct host *host, struct fabric *fabric, struct core_are
 		return ret;
 	host->ps = ps;
 	host->up = true;
-	if (version && *version < before)
-		world_fail(world, "version back",
-			   "server %u found a chunk at version %llu and put it back to %llu",
-			   host->number, (unsigned long long)before, (unsigned long long)*version);
+	watch(host);
+	host->watched = NULL;
 	oracle_started(host);
 	return 0;
 }

@@ -160,27 +160,36 @@ static const uint64_t *clock_words(struct world *world, uint32_t *server)
 	return NULL;
 }
 
-uint64_t work_clock_least(struct world *world, uint32_t rank)
+void work_clock_view(struct world *world, uint32_t rank, struct clock_view *view)
 {
 	uint32_t server;
-	const uint64_t *words = clock_words(world, &server);
-	uint64_t least = UINT64_MAX;
+	const uint64_t *words = clock_words(world, &server), *states;
+	const struct core_arena *arena = world->hosts[server].seen;
 
-	for (uint32_t r = 0; words && r < world->plan.workers; r++)
-		if (r != rank && world_state(world, server, r) == CORE_LIVE && words[r] < least)
-			least = words[r];
-	return least;
+	memset(view, 0, sizeof(*view));
+	view->least = UINT64_MAX;
+	states = core_arena_at(arena, CORE_PUBLISHED, core_arena_header(arena)->states_offset);
+	for (uint32_t r = 0; words && r < world->plan.workers; r++) {
+		if (r == rank)
+			continue;
+		view->states[r] = states[r];
+		if (core_state_of(states[r]) == CORE_LIVE && words[r] < view->least)
+			view->least = words[r];
+	}
 }
 
-/* Who has joined holds nobody back who was live before. */
-void work_clock_check(struct world *world, uint32_t rank, uint64_t least)
+/* Who has joined holds nobody back, where nobody else came or went meanwhile. */
+void work_clock_check(struct world *world, uint32_t rank, const struct clock_view *before)
 {
 	uint32_t server;
 	const uint64_t *words = clock_words(world, &server);
+	struct clock_view now;
 
-	if (words && least != UINT64_MAX && words[rank] < least)
+	work_clock_view(world, rank, &now);
+	if (words && before->least != UINT64_MAX && words[rank] < before->least &&
+	    memcmp(now.states, before->states, sizeof(now.states)) == 0)
 		world_fail(world, "clock behind", "rank %u joined at %llu, the others had at least %llu",
-			   rank, (unsigned long long)words[rank], (unsigned long long)least);
+			   rank, (unsigned long long)words[rank], (unsigned long long)before->least);
 }
 
 static void check_staleness(struct actor *actor, uint64_t begun_at)
