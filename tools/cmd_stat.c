@@ -14,10 +14,10 @@
 
 #include <ramps/ramps.h>
 
+#include "api/api.h"
 #include "base/clock.h"
 #include "cli.h"
 #include "core/layout.h"
-#include "shm/shm.h"
 #include "stat.h"
 
 #define FIRST_WAIT_S    0.1
@@ -106,7 +106,7 @@ static const struct argp parser = {
 	parse_option,
 	"[ADDRESS[,ADDRESS...]]",
 	"Show what servers hold and what their workers do, from their memory and without asking "
-	"them: dead servers too. ADDRESS is shm://NAME; without one, RAMPS_SERVERS or "
+	"them: dead servers too. ADDRESS is shm://NAME, or verbs://HOST:PORT of a server on this machine; without one, RAMPS_SERVERS or "
 	"shm://default.",
 	NULL,
 	NULL,
@@ -120,15 +120,20 @@ static int find_targets(struct job *job)
 	if (!list)
 		cli_no_memory();
 	while ((address = strsep(&rest, ","))) {
+		const struct api_fabric *kind;
 		struct target *target;
 		int ret;
 
 		job->targets = cli_grow(job->targets, job->target_count + 1, sizeof(*target));
 		target = &job->targets[job->target_count];
 		memset(target, 0, sizeof(*target));
-		ret = shm_directory(address, target->directory, sizeof(target->directory));
+		ret = api_fabric_of(address, &kind);
+		if (!ret)
+			ret = kind->directory(address, target->directory, sizeof(target->directory));
 		if (ret) {
-			cli_error("stat", "'%s' is no address of a server here: use shm://NAME", address);
+			cli_error("stat",
+				  "'%s' is no address of a server here: use shm://NAME or verbs://HOST:PORT",
+				  address);
 			free(list);
 			return CLI_USAGE;
 		}
