@@ -117,7 +117,9 @@ static int line_take(struct agent *agent, char *line)
 	if (!strcmp(line, "key")) {
 		ret = key_take(agent, value, len_bytes);
 	} else if (!strcmp(line, "dir")) {
-		agent->directory = strdup(value);
+		free(agent->directory);
+		agent->directory = value;
+		return 0;
 	} else if (!strcmp(line, "set")) {
 		return putenv(value); /* the environment's from now on */
 	} else if (!strcmp(line, "arg")) {
@@ -272,9 +274,18 @@ static void remove_all(const char *path, int depth)
 	rmdir(path);
 }
 
+static void agent_free(struct agent *agent)
+{
+	for (uint32_t i = 0; i < agent->argc; i++)
+		free(agent->argv[i]);
+	free(agent->argv);
+	free(agent->directory);
+	free(agent->input);
+}
+
 int cmd_agent(int argc, char **argv)
 {
-	struct agent agent = { .input = cli_alloc(MOST_IN, 1) };
+	struct agent agent = { 0 };
 	sigset_t taken, before;
 
 	(void)argv;
@@ -282,6 +293,7 @@ int cmd_agent(int argc, char **argv)
 		cli_error("agent", "this is for ramps run, which tells it what to do");
 		return CLI_USAGE;
 	}
+	agent.input = cli_alloc(MOST_IN, 1);
 	sigemptyset(&taken);
 	sigaddset(&taken, SIGCHLD);
 	sigaddset(&taken, SIGTERM);
@@ -292,10 +304,12 @@ int cmd_agent(int argc, char **argv)
 	agent.signals = signalfd(-1, &taken, SFD_CLOEXEC | SFD_NONBLOCK);
 	if (agent.signals < 0) {
 		cli_error("agent", "taking signals: %s", strerror(errno));
+		agent_free(&agent);
 		return CLI_FAILED;
 	}
 	watch(&agent, &before);
 	remove_all(agent.key_directory, 0);
 	remove_all(agent.arena_directory, 1);
+	agent_free(&agent);
 	return agent.status;
 }
