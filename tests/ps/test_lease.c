@@ -138,9 +138,11 @@ static void other_connections_of_the_rank_stay_when_one_is_replaced(void **state
 static void next_life_is_admitted_as_soon_as_the_broken_one_is_cut(void **state)
 {
 	struct member m, next;
+	struct fabric_endpoint *before;
 
 	(void)state;
 	assert_int_equal(member_join(&m, &job, 0, 2), 0);
+	before = m.ep;
 	fake_break(job.fabric, 1);
 	job_run(&job);
 	job.generation = 1;
@@ -149,6 +151,7 @@ static void next_life_is_admitted_as_soon_as_the_broken_one_is_cut(void **state)
 	/* and the old one is told so */
 	job.generation = 0;
 	assert_int_equal(again(&m, m.reply.connection), -ESTALE);
+	fabric_endpoint_close(before);
 	member_close(&m);
 	member_close(&next);
 }

@@ -32,6 +32,7 @@ int main(int argc, char **argv)
 	struct core_arena *arena;
 	const struct core_header *header;
 	const struct core_entry *entries;
+	int status = 1;
 
 	if (argc != 3 || core_arena_attach(argv[1], &arena))
 		return 2;
@@ -39,6 +40,7 @@ int main(int argc, char **argv)
 	entries = core_arena_at(arena, CORE_PUBLISHED, header->entries_offset);
 	for (uint64_t i = 0; i < header->entries; i++)
 		if (entries[i].kind == CORE_TABLE && !strcmp(entries[i].name, argv[2]))
-			return poke(argv[1], entries[i].table.data_offset) ? 1 : 0;
-	return 1;
+			status = poke(argv[1], entries[i].table.data_offset) ? 1 : 0;
+	core_arena_close(arena, false);
+	return status;
 }
