@@ -233,6 +233,16 @@ begin()
 	until_true grep -q "'^epoch'" "$work/out"
 }
 
+# Rank 0 may have trained for a while before another has begun.
+all_ranks_train()
+{
+	local server
+
+	server=$(basename "$own"/ramps.*-0)
+	"$ramps" stat --json "shm://${server#ramps.*.}" | grep -oE '"applied": ?[0-9]+' | sort | uniq -c >"$work/applied" &&
+		[ "$(grep -c . "$work/applied")" -gt 0 ] && ! grep -qE '"applied": ?0$' "$work/applied"
+}
+
 one_interrupt_ends_after_the_step_and_saves()
 {
 	local sync
@@ -240,6 +250,7 @@ one_interrupt_ends_after_the_step_and_saves()
 	for sync in bsp async ssp:2; do
 		own_shm
 		begin --sync "$sync" --save "$work/model" --plot "$work/plot.svg" --log "$work/log.csv"
+		until_true all_ranks_train
 		kill -INT "$run"
 		ends "$run" 0
 		expect "stopping after this step" "$work/err"
