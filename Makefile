@@ -82,7 +82,7 @@ LIB_PKGS  += librdmacm libibverbs libsodium
 VERBS_SRC  := $(sort $(wildcard src/verbs/*.c))
 VERBS_FLAG := -DRAMPS_VERBS
 else
-NO_TESTS   := tests/verbs/% tests/conformance/%_verbs.c
+NO_TESTS   := tests/verbs/% tests/conformance/%_verbs.c tests/cluster/prog_stranger.c
 endif
 TOOL_PKGS := jansson zlib
 

@@ -31,7 +31,7 @@ struct verbs_options {
 	uint32_t depth;       /* of a send queue, 1 to 32768 */
 	uint32_t queue_pairs; /* for data, 1 to 4 */
 	uint32_t inline_bytes;
-	uint32_t lease_ms; /* a peer whose device is silent for so long counts as gone */
+	uint32_t lease_ms; /* a peer whose device is silent for so long is gone; unset: fabric.lease_ns */
 };
 
 /*

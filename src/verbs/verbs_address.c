@@ -90,6 +90,13 @@ int verbs_address_resolve(const char *address, bool passive, struct addrinfo **l
 			 address, host, gai_strerror(ret));
 }
 
+bool verbs_address_is_loopback(const struct sockaddr *address)
+{
+	if (address->sa_family == AF_INET6)
+		return IN6_IS_ADDR_LOOPBACK(&((const struct sockaddr_in6 *)address)->sin6_addr);
+	return ntohl(((const struct sockaddr_in *)address)->sin_addr.s_addr) >> 24 == IN_LOOPBACKNET;
+}
+
 void verbs_address_text(const struct sockaddr *address, char *buf, size_t len_bytes)
 {
 	char host[INET6_ADDRSTRLEN + 32] = "?", port[8] = "?";

@@ -13,6 +13,7 @@
 #include "verbs/verbs_proof.h"
 
 #define RESOLVE_MS 5000
+#define LEAST_NS   (250 * NS_PER_MS) /* in less nobody can say that there is no server */
 #define LEAVE_NS   (100 * NS_PER_MS)
 
 /* One connection on its way. */
@@ -74,6 +75,10 @@ static int find_way(const struct dial *dial, struct rdma_cm_id **id)
 	struct verbs_cm_event event;
 	int ret;
 
+	if (verbs_address_is_loopback(dial->to->ai_addr))
+		return base_fail(-EHOSTUNREACH,
+				 "%s: the loopback has no RDMA: use the address of a network card that has",
+				 ep->address);
 	if (rdma_create_id(ep->events, id, ep, RDMA_PS_TCP))
 		return base_fail(-errno, "connecting to %s: %s", ep->address, strerrordesc_np(errno));
 	if (rdma_resolve_addr(*id, NULL, dial->to->ai_addr, resolve_ms(dial)))
@@ -317,7 +322,8 @@ int verbs_connect(struct fabric *base, const char *address, uint64_t deadline_ns
 		  struct fabric_endpoint **result)
 {
 	struct verbs_fabric *fabric = (struct verbs_fabric *)base;
-	struct dial dial = { .deadline_ns = deadline_ns };
+	const uint64_t least_ns = base_now_ns() + LEAST_NS;
+	struct dial dial = { .deadline_ns = deadline_ns > least_ns ? deadline_ns : least_ns };
 	struct addrinfo *list;
 	int ret = verbs_address_resolve(address, false, &list);
 

@@ -172,7 +172,7 @@ static void take_cm(struct verbs_listener *l)
 /* Asks the devices of those who were silent, and gives up those that were for too long. */
 static void look_after_peers(struct verbs_listener *l, uint64_t now_ns)
 {
-	const uint64_t lease_ns = l->fabric->options.lease_ms * NS_PER_MS;
+	const uint64_t lease_ns = l->lease_ns;
 	struct verbs_endpoint *ep;
 
 	TAILQ_FOREACH(ep, &l->open, link)
@@ -195,7 +195,7 @@ static void look_after_peers(struct verbs_listener *l, uint64_t now_ns)
 /* What time alone brings. */
 static void expire(struct verbs_listener *l)
 {
-	const uint64_t lease_ns = l->fabric->options.lease_ms * NS_PER_MS;
+	const uint64_t lease_ns = l->lease_ns;
 	struct verbs_endpoint *ep;
 	uint64_t now_ns = base_now_ns();
 

@@ -8,6 +8,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "verbs/verbs_private.h"
@@ -40,6 +41,10 @@ static int bind_id(struct verbs_listener *l, const struct addrinfo *list)
 	int ret = -EADDRNOTAVAIL, only = 1;
 
 	for (const struct addrinfo *to = list; to; to = to->ai_next) {
+		if (verbs_address_is_loopback(to->ai_addr)) {
+			ret = bind_failed(l, to->ai_addr, EADDRNOTAVAIL);
+			continue;
+		}
 		if (rdma_create_id(l->events, &l->id, NULL, RDMA_PS_TCP))
 			return base_fail(-errno, "listening at %s: %s", l->base.address,
 					 strerrordesc_np(errno));
@@ -116,6 +121,13 @@ static int bind_and_open(struct verbs_listener *l, const char *address)
 	return ret ? ret : open_events(l);
 }
 
+static uint64_t lease_of(const struct verbs_fabric *fabric)
+{
+	if (fabric->options.lease_ms != VERBS_UNSET)
+		return fabric->options.lease_ms * NS_PER_MS;
+	return fabric->base.lease_ns ? fabric->base.lease_ns : VERBS_LEASE_NS;
+}
+
 int verbs_listen(struct fabric *fabric, const char *address, struct fabric_listener **result)
 {
 	struct verbs_listener *l = calloc(1, sizeof(*l));
@@ -126,6 +138,7 @@ int verbs_listen(struct fabric *fabric, const char *address, struct fabric_liste
 	l->base.ops = &verbs_ops;
 	l->fabric = (struct verbs_fabric *)fabric;
 	l->pid = getpid();
+	l->lease_ns = lease_of(l->fabric);
 	l->epoll = l->wake_fd = -1;
 	TAILQ_INIT(&l->unproven);
 	TAILQ_INIT(&l->open);

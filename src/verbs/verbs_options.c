@@ -34,7 +34,7 @@ static const struct number numbers[] = {
 	NUMBER("depth", depth, 1, 32768, VERBS_UNSET),
 	NUMBER("qps", queue_pairs, 1, VERBS_MAX_DATA, 1),
 	NUMBER("inline", inline_bytes, 0, 4096, VERBS_UNSET),
-	NUMBER("lease", lease_ms, 100, 3600000, 4000),
+	NUMBER("lease", lease_ms, 100, 86400000, VERBS_UNSET),
 };
 
 #define NUMBERS (sizeof(numbers) / sizeof(numbers[0]))

@@ -23,6 +23,7 @@
 #define VERBS_LEAST_KEY_BYTES 16
 #define VERBS_MAX_UNPROVEN    256u
 #define VERBS_UNPROVEN_NS     5000000000ull
+#define VERBS_LEASE_NS        5000000000ull
 #define VERBS_LINGER_NS       1000000000ull /* for what a closed endpoint has sent to arrive */
 #define VERBS_LOOK_NS         500000000ull  /* between probes of a server that one waits for */
 #define VERBS_DATA_USED       1u /* connections for data: one has the order that a caller relies on */
@@ -35,6 +36,8 @@ struct verbs_fabric;
 int verbs_address_split(const char *address, char host[VERBS_HOST_BYTES], char port[8]);
 /* -EINVAL, -EADDRNOTAVAIL (no such host). May ask a name server. */
 int verbs_address_resolve(const char *address, bool passive, struct addrinfo **list);
+/* Whether it is the loopback's, where no RDMA device is. */
+bool verbs_address_is_loopback(const struct sockaddr *address);
 void verbs_address_text(const struct sockaddr *address, char *buf, size_t len_bytes);
 
 /* verbs_key.c */
@@ -394,7 +397,8 @@ struct verbs_listener {
 	struct ibv_comp_channel *completions;
 	int epoll, wake_fd;
 	bool woken;
-	int failed;       /* -errno: the device or its address is gone */
+	int failed; /* -errno: the device or its address is gone */
+	uint64_t lease_ns;
 	uint64_t look_ns; /* when to look after time-outs and silent peers again */
 	struct verbs_endpoints unproven, open, ready, lingering;
 	uint32_t unproven_count;

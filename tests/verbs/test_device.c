@@ -138,6 +138,7 @@ static void options_are_parsed_and_checked(void **state)
 	/* 7 would retry for ever on soft-RoCE. */
 	assert_int_equal(options.retries, 6);
 	assert_int_equal(options.queue_pairs, 1);
+	assert_int_equal(options.lease_ms, VERBS_UNSET); /* the fabric's */
 	assert_ok(verbs_options_parse("device=rxe0,port=2,gid=1,mtu=4096,sl=3,tc=96,pkey=1,timeout=12,"
 				      "retries=5,rnr=4,depth=64,qps=2,inline=0,lease=500",
 				      &options));
