@@ -75,19 +75,20 @@ static int extend(struct ps_server *server, uint32_t region, uint64_t end)
 	uint64_t have = arena->allocated[region], step = core_arena_free(arena) / 2;
 	int ret = -ENOSPC;
 
-	if (end <= have)
-		return 0;
 	if (!server->fabric->grants_ready)
 		return core_arena_extend(arena, region, end);
 	if (step > have)
 		step = have;
 	step = core_round_up(have + step, CORE_PAGE_BYTES);
-	if (step > end)
+	if (end > have && step > end)
 		ret = core_arena_extend(arena, region, step);
 	if (ret < 0)
 		ret = core_arena_extend(arena, region, end);
-	if (ret == 0 && region != CORE_PRIVATE)
-		ret = ps_grant_again(server, region);
+	if (ret < 0 || region == CORE_PRIVATE || server->granted[region] >= end)
+		return ret;
+	ret = ps_grant_again(server, region);
+	if (ret == 0) /* else the next entry tries again */
+		server->granted[region] = arena->allocated[region];
 	return ret;
 }
 

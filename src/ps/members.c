@@ -140,13 +140,15 @@ int ps_grant_again(struct ps_server *server, uint32_t region)
 	int ret = ps_grant(server, server->self.ep, region);
 	struct ps_link *link;
 
-	for (uint32_t rank = 0; rank < ps_workers(server); rank++) {
+	for (uint32_t rank = 0; rank < ps_workers(server); rank++)
 		LIST_FOREACH(link, &server->ranks[rank].links, siblings)
-		if (!ret && !link->is_closing)
-			ret = ps_grant(server, link->ep, region);
-		if (ret == -ENOTCONN)
-			ret = 0;
-	}
+		{
+			if (ret < 0)
+				return ret;
+			ret = link->is_closing ? 0 : ps_grant(server, link->ep, region);
+			if (ret == -ENOTCONN) /* it will be heard of; whoever comes anew gets all */
+				ret = 0;
+		}
 	return ret;
 }
 

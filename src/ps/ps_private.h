@@ -95,11 +95,12 @@ struct ps_server {
 	uint32_t *names;          /* hash table of entry + 1 */
 	struct ps_barrier *barriers;
 	uint32_t barrier_count;
-	uint64_t ends[CORE_REGIONS]; /* used by directory entries */
-	uint64_t pending;            /* cells, of all tables */
-	uint64_t connections;        /* numbers given out */
-	bool *absent;                /* scratch: max_workers */
-	float *scratch;              /* a chunk */
+	uint64_t ends[CORE_REGIONS];    /* used by directory entries */
+	uint64_t granted[CORE_REGIONS]; /* bytes that all peers have; where fabric.grants_ready */
+	uint64_t pending;               /* cells, of all tables */
+	uint64_t connections;           /* numbers given out */
+	bool *absent;                   /* scratch: max_workers */
+	float *scratch;                 /* a chunk */
 
 	uint64_t events_ns, orphans_ns, stand_in_ns; /* when last, when next, when next */
 	bool idle, stand_in_all;

@@ -78,7 +78,10 @@ static int open_loopback(struct ps_server *server)
 		return ret;
 	server->self.ep = ep;
 	ret = ps_grant(server, ep, CORE_WORDS);
-	return ret ? ret : ps_grant(server, ep, CORE_PUBLISHED);
+	if (ret == 0)
+		ret = ps_grant(server, ep, CORE_PUBLISHED);
+	memcpy(server->granted, server->arena->allocated, sizeof(server->granted));
+	return ret;
 }
 
 static int start(struct ps_server *server, const char *address)

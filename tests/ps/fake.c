@@ -37,7 +37,8 @@ struct fake_fabric {
 	struct fabric_listener listener;
 	bool listening;
 	uint64_t now_ns, process, wait_deadline_ns;
-	uint32_t waits, looks;
+	uint32_t waits, looks, grants_before_failure;
+	int grant_failure;
 	bool gone[MAX_PROCESSES], resists[MAX_PROCESSES];
 	struct packets events;
 	LIST_HEAD(endpoints, fake_endpoint) endpoints;
@@ -171,7 +172,12 @@ static bool fake_peer_gone(struct fabric_listener *l, const unsigned char identi
 static int fake_grant(struct fabric_endpoint *base, uint32_t region,
 		      const struct fabric_memory *memory, uint32_t rights)
 {
-	of(base)->peer->regions[region] = (struct region){ memory->base, memory->len_bytes, rights };
+	struct fake_fabric *f = of(base)->fabric;
+	uint64_t len_bytes = f->base.grants_ready ? memory->ready_bytes : memory->len_bytes;
+
+	if (f->grants_before_failure && !--f->grants_before_failure)
+		return f->grant_failure;
+	of(base)->peer->regions[region] = (struct region){ memory->base, len_bytes, rights };
 	return 0;
 }
 
@@ -396,6 +402,12 @@ void fake_kill(struct fabric *fabric, uint64_t process)
 	LIST_FOREACH(ep, &f->endpoints, all)
 	if (ep->process == process && ep->peer != ep)
 		end(ep);
+}
+
+void fake_fail_grant(struct fabric *fabric, uint32_t nth, int code)
+{
+	((struct fake_fabric *)fabric)->grants_before_failure = nth;
+	((struct fake_fabric *)fabric)->grant_failure = code;
 }
 
 void fake_break(struct fabric *fabric, uint64_t process)

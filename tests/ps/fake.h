@@ -15,6 +15,9 @@ void fake_process(struct fabric *fabric, uint64_t process);
 /* The process is gone: its connections end, without what fabric_endpoint_close() says. */
 void fake_kill(struct fabric *fabric, uint64_t process);
 
+/* The nth grant from now on returns code. */
+void fake_fail_grant(struct fabric *fabric, uint32_t nth, int code);
+
 /* Its connections break, as the server hears; the process lives. */
 void fake_break(struct fabric *fabric, uint64_t process);
 
