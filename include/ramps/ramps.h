@@ -25,6 +25,7 @@
  *
  *  -EINVAL     a parameter is out of its stated range, or a NULL pointer where none is allowed
  *  -ENOTCONN   the worker was closed, or a server is gone; the next call tries to reach it again
+ *  -EHOSTUNREACH  over a network: there is no way to a lost server, or no RDMA device here any more
  *  -ESTALE     this incarnation was fenced: a newer process has the rank
  *  -EBUSY      another thread is inside a call on this worker
  *  -ENOMEM     no memory

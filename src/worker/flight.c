@@ -88,10 +88,14 @@ void worker_flights_landed(struct ramps_worker *worker, const struct worker_requ
 {
 	for (uint32_t shard = 0; shard < worker->member->shards; shard++) {
 		struct worker_ring *ring = &worker->member->rings[shard];
+		bool locked;
 
-		if (ring->flights && (request->cell_mask >> shard & 1) &&
-		    (int64_t)(request->target[shard] - ring->landed) > 0)
+		if (!ring->flights || !(request->cell_mask >> shard & 1))
+			continue;
+		locked = worker_lock(worker->member);
+		if ((int64_t)(request->target[shard] - ring->landed) > 0)
 			ring->landed = request->target[shard];
+		worker_unlock(worker->member, locked);
 	}
 }
 
@@ -99,9 +103,14 @@ void worker_flights_landed(struct ramps_worker *worker, const struct worker_requ
 void worker_flights_all_landed(struct ramps_worker *worker, uint32_t shard)
 {
 	struct worker_ring *ring = &worker->member->rings[shard];
+	bool locked;
 
-	if (ring->flights && ring->poster == worker)
+	if (!ring->flights)
+		return;
+	locked = worker_lock(worker->member);
+	if (ring->poster == worker)
 		ring->landed = ring->tail;
+	worker_unlock(worker->member, locked);
 }
 
 static int flight_keep(const struct worker_flight *flight, float **copy)
@@ -115,26 +124,33 @@ static int flight_keep(const struct worker_flight *flight, float **copy)
 	return 0;
 }
 
+static int ring_keep(struct worker_ring *ring, const struct worker_request *request)
+{
+	for (uint64_t p = ring->landed; ring->flights && p != ring->tail; p++) {
+		struct worker_flight *flight = &ring->flights[p % ring->cells];
+
+		if (flight->request != request || flight->copy)
+			continue;
+		if (flight_keep(flight, &flight->copy)) {
+			flight->src = NULL; /* nobody can post this again, nor what follows it */
+			return -ENOMEM;
+		}
+		flight->src = flight->copy;
+		flight->request = NULL;
+	}
+	return 0;
+}
+
 /* The caller of this push gets its memory back: keeps what may have to be posted again. */
 int worker_flights_keep(struct ramps_worker *worker, const struct worker_request *request)
 {
-	for (uint32_t shard = 0; shard < worker->member->shards; shard++) {
-		struct worker_ring *ring = &worker->member->rings[shard];
+	bool locked = worker_lock(worker->member);
+	int ret = 0;
 
-		for (uint64_t p = ring->landed; ring->flights && p != ring->tail; p++) {
-			struct worker_flight *flight = &ring->flights[p % ring->cells];
-
-			if (flight->request != request || flight->copy)
-				continue;
-			if (flight_keep(flight, &flight->copy)) {
-				flight->src = NULL; /* nobody can post this again, nor what follows it */
-				return -ENOMEM;
-			}
-			flight->src = flight->copy;
-			flight->request = NULL;
-		}
-	}
-	return 0;
+	for (uint32_t shard = 0; shard < worker->member->shards && !ret; shard++)
+		ret = ring_keep(&worker->member->rings[shard], request);
+	worker_unlock(worker->member, locked);
+	return ret;
 }
 
 static int flight_post(struct ramps_worker *worker, uint32_t shard, uint64_t position, uint64_t deadline_ns)
@@ -155,10 +171,13 @@ static int flight_post(struct ramps_worker *worker, uint32_t shard, uint64_t pos
 int worker_flights_again(struct ramps_worker *worker, uint32_t shard, uint64_t deadline_ns)
 {
 	struct worker_ring *ring = &worker->member->rings[shard];
+	bool locked = worker_lock(worker->member);
+	bool is_needed = ring->flights && ring->poster == worker && ring->landed != ring->tail;
 	uint64_t tail;
 	int ret;
 
-	if (!ring->flights || ring->poster != worker || ring->landed == ring->tail)
+	worker_unlock(worker->member, locked);
+	if (!is_needed) /* else no other clone touches the ring until this is done */
 		return 0;
 	ret = worker_read(worker, shard, CORE_WORDS,
 			  worker_word(worker, shard, offsetof(struct core_rank_words, tail)), &tail,
@@ -169,10 +188,11 @@ int worker_flights_again(struct ramps_worker *worker, uint32_t shard, uint64_t d
 		return base_fail(-EPROTO, "%s says that %llu pushes landed, of %llu",
 				 worker_link(worker, shard)->address, (unsigned long long)tail,
 				 (unsigned long long)ring->tail);
-	for (ring->landed = tail; ring->landed != ring->tail; ring->landed++) {
-		ret = flight_post(worker, shard, ring->landed, deadline_ns);
+	for (; tail != ring->tail; tail++) {
+		ret = flight_post(worker, shard, tail, deadline_ns);
 		if (ret)
 			return ret == -ENOTCONN || ret == -ETIMEDOUT ? worker_lost(worker, shard) : ret;
 	}
+	worker_flights_all_landed(worker, shard);
 	return 0;
 }

@@ -191,6 +191,18 @@ static int request_broke(struct ramps_worker *worker, struct worker_request *req
 	return fail_in_doubt(request);
 }
 
+static int cells_give_up(struct ramps_worker *worker, struct worker_request *request, int ret)
+{
+	if (request->op.transfer.level == RAMPS_POSTED)
+		return ret; /* the memory is not the caller's before a flush */
+	if (!request->completion.status)
+		worker_flights_landed(worker, request);
+	else if (worker_flights_keep(worker, request))
+		return base_fail(-ENOMEM, "no memory to keep a push to table %s that may be lost",
+				 request->table->name);
+	return ret;
+}
+
 /*
  * The request ends with the error `ret`, and its memory is the caller's again: nothing of it may be
  * under way. Returns the error to report.
@@ -200,9 +212,8 @@ int worker_request_give_up(struct ramps_worker *worker, struct worker_request *r
 	worker_drain(worker, &request->completion, WORKER_DRAIN_NS);
 	if (request->completion.status && request_broke(worker, request) == -EIO)
 		ret = -EIO;
-	if (worker_is_push(request) && !is_direct_push(request) && worker_flights_keep(worker, request))
-		ret = base_fail(-ENOMEM, "no memory to keep a push to table %s that may be lost",
-				request->table->name);
+	if (worker_is_push(request) && !is_direct_push(request))
+		ret = cells_give_up(worker, request, ret);
 	if (request == worker->blocking)
 		leave_note(request);
 	if (worker->bounce_owner == request)

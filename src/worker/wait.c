@@ -119,8 +119,8 @@ static int fail_late(struct ramps_worker *worker, const struct worker_wait *wait
 
 int worker_poll(struct ramps_worker *worker, uint64_t deadline_ns)
 {
-	uint64_t slice = fabric_now(worker->fabric);
 	struct fabric_endpoint *busy = NULL;
+	uint64_t slice = SYNC_SLICE_NS;
 
 	for (uint32_t shard = 0; shard < worker->member->shards; shard++) {
 		struct fabric_endpoint *ep = worker_link(worker, shard)->ep;
@@ -131,14 +131,13 @@ int worker_poll(struct ramps_worker *worker, uint64_t deadline_ns)
 		fabric_poll(ep, 0);
 		if (ep->outstanding < outstanding)
 			return 0;
-		slice += busy ? 0 : SYNC_SLICE_NS;
-		/* while one is slept on, others may get done */
-		if (busy)
-			slice = fabric_now(worker->fabric) + NS_PER_MS;
+		if (busy) /* while one is slept on, others may get done */
+			slice = NS_PER_MS;
 		busy = ep;
 	}
 	if (!busy)
 		return 0;
+	slice += fabric_now(worker->fabric);
 	return fabric_poll(busy, slice < deadline_ns ? slice : deadline_ns);
 }
 
