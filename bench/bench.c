@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 #include "bench.h"
 
+#include <ftw.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -8,9 +9,13 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
+
+static char directory[256];
+static pid_t place_pid;
 
 void bench_die(const char *format, ...)
 {
@@ -53,14 +58,40 @@ pid_t bench_spawn(void (*body)(void *, uint32_t), void *arg, uint32_t rank)
 	exit(0);
 }
 
-void bench_join(const pid_t *pids, uint32_t n)
+void bench_join(uint32_t n)
 {
-	for (uint32_t i = 0; i < n; i++) {
+	for (; n; n--) {
 		int status;
 
-		bench_need(waitpid(pids[i], &status, 0) == pids[i] && status == 0,
-			   "process %u of %u failed", i, n);
+		bench_need(waitpid(-1, &status, 0) > 0 && status == 0, "a process failed");
 	}
+}
+
+static int remove_one(const char *path, const struct stat *stat, int flag, struct FTW *at)
+{
+	(void)stat, (void)flag, (void)at;
+	remove(path);
+	return 0;
+}
+
+static void place_remove(void)
+{
+	if (getpid() == place_pid)
+		nftw(directory, remove_one, 8, FTW_DEPTH | FTW_PHYS);
+}
+
+const char *bench_place(void)
+{
+	const char *base = getenv("RAMPS_SHM_DIR");
+	int len = snprintf(directory, sizeof(directory), "%s/ramps-bench.XXXXXX",
+			   base ? base : "/dev/shm");
+
+	bench_need(len < (int)sizeof(directory) && mkdtemp(directory), "no directory in %s",
+		   base ? base : "/dev/shm");
+	place_pid = getpid();
+	atexit(place_remove);
+	setenv("RAMPS_SHM_DIR", directory, 1);
+	return directory;
 }
 
 void bench_pin(uint32_t core)
@@ -111,6 +142,7 @@ static int compare(const void *a, const void *b)
 
 double bench_median(double *values, size_t n)
 {
+	bench_need(n, "nothing was measured: too few rounds");
 	qsort(values, n, sizeof(*values), compare);
 	return n % 2 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
 }

@@ -16,6 +16,9 @@
 			bench_die(__VA_ARGS__); \
 	} while (0)
 
+/* The same for what a call of ramps.h returned. */
+#define must(what, ret) bench_need((ret) >= 0, "%s: %s", what, ramps_last_error()->text)
+
 _Noreturn void bench_die(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 uint64_t bench_now_ns(void);
@@ -25,8 +28,11 @@ void *bench_shared(size_t len_bytes);
 
 /* Runs body(arg, rank) in a child that ends with this process at the latest. */
 pid_t bench_spawn(void (*body)(void *arg, uint32_t rank), void *arg, uint32_t rank);
-/* Waits for children; ends the program if one failed. */
-void bench_join(const pid_t *pids, uint32_t n);
+/* Waits until n children have ended. The first that fails ends the program, and so the others. */
+void bench_join(uint32_t n);
+
+/* Makes a directory for arenas, in RAMPS_SHM_DIR or /dev/shm, and names it there; it goes with the program. */
+const char *bench_place(void);
 
 /* Gives this process a core of its own, if there are as many. */
 void bench_pin(uint32_t core);

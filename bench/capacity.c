@@ -40,15 +40,11 @@ struct job {
 	pthread_barrier_t meet;
 	int ready[2], quit[2];
 	pid_t server;
-	char directory[64];
 	uint64_t arena_kib, server_kib; /* before, then what was added to it */
 	struct result results[MAX_WORKERS];
 };
 
-static void must(const char *what, int ret)
-{
-	bench_need(ret >= 0, "%s: %s", what, ramps_last_error()->text);
-}
+static const char *directory; /* of arenas */
 
 /* Private memory and page tables of a process. */
 static uint64_t memory_kib(pid_t pid)
@@ -170,6 +166,7 @@ static void work(void *arg, uint32_t rank)
 	struct ramps_worker *worker;
 	uint64_t start, before = memory_kib(getpid());
 
+	close(job->quit[1]);
 	options.servers = ADDRESS;
 	options.rank = rank;
 	options.workers = job->workers;
@@ -198,7 +195,7 @@ static void work(void *arg, uint32_t rank)
 	result->memory_kib = memory_kib(getpid()) - before;
 	pthread_barrier_wait(&job->meet);
 	if (rank == 0) {
-		job->arena_kib = files_kib(job->directory);
+		job->arena_kib = files_kib(directory);
 		job->server_kib = memory_kib(job->server) - job->server_kib;
 	}
 	pthread_barrier_wait(&job->meet);
@@ -234,13 +231,9 @@ static void run(uint32_t workers, uint32_t tables)
 {
 	struct job *job = bench_shared(sizeof(*job));
 	char byte;
-	pid_t pids[MAX_WORKERS];
 
 	bench_need(workers >= 1 && workers <= MAX_WORKERS && tables >= 1,
 		   "1 to %d workers, and at least one table", MAX_WORKERS);
-	strcpy(job->directory, "/dev/shm/ramps-capacity.XXXXXX");
-	bench_need(mkdtemp(job->directory), "no directory in /dev/shm");
-	setenv("RAMPS_SHM_DIR", job->directory, 1);
 	job->workers = workers;
 	job->tables = tables;
 	bench_meet_open(&job->meet, workers);
@@ -248,23 +241,15 @@ static void run(uint32_t workers, uint32_t tables)
 	job->server = bench_spawn(serve, job, 0);
 	bench_need(read(job->ready[0], &byte, 1) == 1, "no server");
 	job->server_kib = memory_kib(job->server);
-	for (uint32_t i = 0; i < workers; i++) {
-		pids[i] = fork();
-		bench_need(pids[i] >= 0, "no process");
-		if (!pids[i]) {
-			close(job->quit[1]);
-			work(job, i);
-			exit(0);
-		}
-	}
-	bench_join(pids, workers);
+	for (uint32_t i = 0; i < workers; i++)
+		bench_spawn(work, job, i);
+	bench_join(workers);
 	report(job);
 	close(job->quit[1]);
-	bench_join(&job->server, 1);
+	bench_join(1);
 	for (int i = 0; i < 2; i++)
 		close(job->ready[i]);
 	close(job->quit[0]);
-	rmdir(job->directory); /* the server has emptied it */
 }
 
 static void head(void)
@@ -281,6 +266,7 @@ int main(int argc, char **argv)
 
 	head();
 	fflush(stdout);
+	directory = bench_place();
 	if (argc > 1) {
 		run((uint32_t)bench_number(argc, argv, 1, 1), (uint32_t)bench_number(argc, argv, 2, 1));
 		return 0;

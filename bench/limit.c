@@ -171,13 +171,12 @@ static void work_probe(void *arg, uint32_t rank)
 static struct pair *run_pair(void (*body)(void *, uint32_t), uint64_t rounds)
 {
 	struct pair *pair = bench_shared(sizeof(*pair));
-	pid_t pids[2];
 
 	pair->rounds = rounds;
 	bench_meet_open(&pair->meet, 2);
 	for (uint32_t i = 0; i < 2; i++)
-		pids[i] = bench_spawn(body, pair, i);
-	bench_join(pids, 2);
+		bench_spawn(body, pair, i);
+	bench_join(2);
 	return pair;
 }
 

@@ -5,6 +5,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "bench.h"
+
 #define BATCHES 32
 
 static float images[BATCHES][MODEL_BATCH][MODEL_INPUTS];
@@ -15,8 +17,7 @@ static float scores[MODEL_BATCH][MODEL_CLASSES];
 
 static float uniform(uint64_t *state)
 {
-	*state = *state * 6364136223846793005ull + 1442695040888963407ull;
-	return (float)(*state >> 40) * 0x1p-24f;
+	return (float)(bench_random(state) >> 7) * 0x1p-24f;
 }
 
 static void images_make(uint32_t rank)

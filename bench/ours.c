@@ -47,11 +47,6 @@ struct bench {
 	void *data;
 };
 
-static void must(const char *what, int ret)
-{
-	bench_need(ret >= 0, "%s: %s", what, ramps_last_error()->text);
-}
-
 static void serve(void *arg, uint32_t rank)
 {
 	struct ramps_server_options options = RAMPS_SERVER_OPTIONS_INIT;
@@ -302,13 +297,12 @@ static void work_train(void *arg, uint32_t rank)
 /* Runs body in each worker. The slowest one's result. */
 static double run_all(struct job *job, void (*body)(void *, uint32_t))
 {
-	pid_t pids[MAX_WORKERS];
 	double most = 0;
 
 	bench_meet_open(&job->meet, job->workers);
 	for (uint32_t i = 0; i < job->workers; i++)
-		pids[i] = bench_spawn(body, job, i);
-	bench_join(pids, job->workers);
+		bench_spawn(body, job, i);
+	bench_join(job->workers);
 	for (uint32_t i = 0; i < job->workers; i++)
 		most = job->result[i] > most ? job->result[i] : most;
 	return most;
@@ -332,6 +326,7 @@ static double run_round(struct job *job)
 {
 	job->workers = 2;
 	job->size <<= 20;
+	bench_need(job->rounds > 1, "at least 2 rounds");
 	return run_all(job, work_round);
 }
 
@@ -367,13 +362,12 @@ static const struct test *test_of(const char *name)
 int main(int argc, char **argv)
 {
 	const struct test *test = test_of(argc > 1 ? argv[1] : NULL);
-	char directory[] = "/dev/shm/ramps-bench.XXXXXX", byte;
+	char byte;
 	struct job *job = bench_shared(sizeof(*job));
 	pid_t server;
 	double ns;
 
-	bench_need(mkdtemp(directory), "no directory in /dev/shm");
-	setenv("RAMPS_SHM_DIR", directory, 1);
+	bench_place();
 	job->workers = 1;
 	job->size = test->sized ? bench_number(argc, argv, 2, 8) : 0;
 	job->rounds = bench_number(argc, argv, test->sized ? 3 : 2, test->rounds);
@@ -383,8 +377,7 @@ int main(int argc, char **argv)
 	bench_need(read(job->ready[0], &byte, 1) == 1, "no server");
 	ns = test->run(job);
 	kill(server, SIGTERM);
-	bench_join(&server, 1);
-	rmdir(directory);
+	bench_join(1);
 	printf("%.3f\n", ns);
 	return 0;
 }

@@ -91,6 +91,7 @@ static double run_allreduce(uint64_t mib, uint64_t rounds)
 	float *gradient = malloc((size_t)n * sizeof(float)), *sum = malloc((size_t)n * sizeof(float));
 	double *took = calloc(rounds, sizeof(*took)), ns;
 
+	bench_need(rounds > 1, "at least 2 rounds");
 	for (int i = 0; i < n; i++)
 		gradient[i] = 1e-3f;
 	for (uint64_t i = 0; i < rounds; i++) {

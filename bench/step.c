@@ -25,11 +25,6 @@
 static struct ps_server *server;
 static uint32_t stop;
 
-static void must(const char *what, int ret)
-{
-	bench_need(ret >= 0, "%s: %s", what, ramps_last_error()->text);
-}
-
 static void *serve(void *arg)
 {
 	(void)arg;
@@ -152,17 +147,14 @@ static double run_copy(uint64_t bytes, uint64_t copies)
 
 int main(int argc, char **argv)
 {
-	char directory[] = "/dev/shm/ramps-bench.XXXXXX";
 	bool copies = argc > 1 && !strcmp(argv[1], "copy");
 	uint64_t bytes = bench_number(argc, argv, copies ? 2 : 1, 64) << 20;
 	uint64_t n = bench_number(argc, argv, copies ? 3 : 2, 10);
 	double ns;
 
 	bench_need(bytes && n, "usage: step [copy] MIB [STEPS]");
-	bench_need(mkdtemp(directory), "no directory in /dev/shm");
-	setenv("RAMPS_SHM_DIR", directory, 1);
+	bench_place();
 	ns = copies ? run_copy(bytes, n) : run_steps(bytes, n);
-	rmdir(directory);
 	printf("%.3f\n", ns);
 	return 0;
 }
