@@ -223,7 +223,7 @@ static int take_welcome(struct verbs_endpoint *ep)
 		return base_fail(-EPROTO, "the server at %s gave a wrong answer", ep->address);
 	memcpy(&welcome, payload, sizeof(welcome));
 	verbs_channel_release(&ep->channel);
-	if (!welcome.queue_pairs || welcome.queue_pairs > VERBS_MAX_DATA)
+	if (!welcome.queue_pairs || welcome.queue_pairs > VERBS_DATA_USED)
 		return base_fail(-EPROTO, "the server at %s wants %u queue pairs", ep->address,
 				 welcome.queue_pairs);
 	memcpy(ep->session.id, welcome.session, sizeof(ep->session.id));

@@ -183,7 +183,8 @@ static void look_after_peers(struct verbs_listener *l, uint64_t now_ns)
 		if (ep->channel.probing && silent_ns > lease_ns && !ep->channel.broken) {
 			ep->channel.broken = true;
 			snprintf(ep->channel.why, sizeof(ep->channel.why),
-				 "its device was silent for %u ms", l->fabric->options.lease_ms);
+				 "its device was silent for %llu ms",
+				 (unsigned long long)(lease_ns / NS_PER_MS));
 		}
 		if (silent_ns > lease_ns / 4)
 			verbs_channel_probe(&ep->channel);
