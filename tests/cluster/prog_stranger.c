@@ -276,6 +276,30 @@ static int access_with(struct line *line, const struct verbs_granted *words, enu
 							     IBV_WC_FETCH_ADD);
 }
 
+/*
+ * On a control connection of its own, as an error ends the connection. The server itself must say no; of
+ * a WRITE to memory that workers may write nothing but the protection domain does.
+ */
+static const char *foreign_access(bool proven, enum ibv_wr_opcode opcode,
+				  const struct verbs_granted *granted)
+{
+	static char text[64];
+	struct handshake h = { 0 };
+	struct line *line;
+	bool by_domain = opcode == IBV_WR_RDMA_WRITE && granted->rights & FABRIC_MAY_WRITE;
+	int status;
+
+	verbs_random(h.nonce, sizeof(h.nonce));
+	line = control_open(h.nonce);
+	if (proven && shake(line, &h) != VERBS_WELCOME)
+		return "the good handshake failed";
+	status = access_with(line, granted, opcode);
+	if (status == IBV_WC_REM_ACCESS_ERR || (!by_domain && status == IBV_WC_REM_INV_REQ_ERR))
+		return NULL;
+	snprintf(text, sizeof(text), "operation %d with the right rkey: status %d", opcode, status);
+	return text;
+}
+
 static const char *right_rkey(const char *address)
 {
 	const enum ibv_wr_opcode opcodes[] = { IBV_WR_RDMA_READ, IBV_WR_RDMA_WRITE,
@@ -292,22 +316,17 @@ static const char *right_rkey(const char *address)
 		exit(1);
 	}
 	ep = (const struct verbs_endpoint *)worker->links[0].ep;
+	if (!(ep->data.granted[CORE_SLOTS].rights & FABRIC_MAY_WRITE))
+		return "no memory that workers may write";
 	for (int proven = 0; proven < 2; proven++)
-		for (int i = 0; i < 3; i++) {
-			struct handshake h = { 0 };
-			struct line *line;
-			int status;
-
-			verbs_random(h.nonce, sizeof(h.nonce));
-			line = control_open(h.nonce);
-			if (proven && shake(line, &h) != VERBS_WELCOME)
-				return "the good handshake failed";
+		for (int i = 0; i < 3; i++)
 			for (uint32_t region = CORE_WORDS; region <= CORE_SLOTS; region++) {
-				status = access_with(line, &ep->data.granted[region], opcodes[i]);
-				if (status == IBV_WC_SUCCESS)
-					return "an operation with the right rkey from a foreign domain";
+				const char *worked = foreign_access(proven, opcodes[i],
+								    &ep->data.granted[region]);
+
+				if (worked)
+					return worked;
 			}
-		}
 	ramps_worker_leave(worker, 10000);
 	ramps_worker_close(worker);
 	return NULL;

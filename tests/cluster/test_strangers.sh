@@ -19,7 +19,15 @@ environment()
 # What the arena holds, but for the header, in which the server says whether it sleeps.
 arena_sum()
 {
-	on node0 sh -c 'cd /dev/shm/ramps.0.verbs.* && { cat words private slots-*; tail -c +4097 published; } | sha256sum'
+	on node0 sh -ec 'cd /dev/shm/ramps.0.verbs.*; cat words private slots-* >/dev/null
+		{ cat words private slots-*; tail -c +4097 published; } | sha256sum'
+}
+
+# It is still when the server has heard of the end of the last worker.
+arena_is_still()
+{
+	before=$(arena_sum)
+	[ "$before" = "$(arena_sum)" ]
 }
 
 # A worker that works in between proves that the server goes on.
@@ -34,10 +42,12 @@ still_serves()
 # tried MODE: nothing of it worked, and not a byte has changed.
 tried()
 {
-	local before after
+	local last before after
 
 	still_serves
-	before=$(arena_sum)
+	last=$(sed -n 's/.*rank 0 of 4 joined as incarnation \([0-9]*\) .*/\1/p' "$TMPDIR/server.log" | tail -n 1)
+	within 20 grep -q "rank 0, incarnation $last, is dead" "$TMPDIR/server.log"
+	within 20 arena_is_still
 	# shellcheck disable=SC2046 # words
 	on node1 env $(environment) "$binaries/tests/cluster/prog_stranger" "$address" "$1" >"$work/out" 2>&1 ||
 		fail "$(cat "$work/out")"

@@ -252,7 +252,7 @@ host_without_a_device_lacks_that_alone()
 {
 	local status=0
 
-	[ -z "$(ls /sys/class/infiniband 2>/dev/null)" ] || return 0
+	[ -z "$(ls /sys/class/infiniband 2>/dev/null)" ] || skip "this host has a device"
 	# shellcheck disable=SC2086
 	$doctor >"$work/out" || status=$?
 	is 1 "$status" "status"
